@@ -1,0 +1,61 @@
+"""The queue of finished groups, and the batches made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from prlc.runtime.orchestrator.advantages import advantages
+from prlc.runtime.orchestrator.ledger import Ledger, Reason
+from prlc.runtime.orchestrator.rollout import Sample
+from prlc.schema.orchestrator import OrchestratorConfig
+
+
+@dataclass
+class Batcher:
+    """Groups leave in the order in which they finished."""
+
+    config: OrchestratorConfig
+    ledger: Ledger
+
+    def __post_init__(self) -> None:
+        if self.config.batch_size % self.config.group_size:
+            raise ValueError("batch_size must be a multiple of group_size")
+        self.groups: list[list[Sample]] = []
+
+    @property
+    def groups_of_a_batch(self) -> int:
+        """Groups that make a batch."""
+        return self.config.batch_size // self.config.group_size
+
+    def add(self, group: list[Sample]) -> None:
+        """Queue a finished group; one whose rewards are all equal teaches nothing and is dropped if so configured."""
+        for sample, value in zip(
+            group, advantages([sample.reward for sample in group], self.config.advantage), strict=True
+        ):
+            self.ledger.queue(sample.rollout)
+            sample.advantage = value
+        if self.config.drop_zero_advantage and len({sample.reward for sample in group}) == 1:
+            self._drop(group, "zero_advantage")
+        else:
+            self.groups.append(group)
+
+    def form(self, step: int) -> list[Sample] | None:
+        """Batch `step` (from 1), or None while too few groups are fresh enough.
+
+        Lag at batch k = (k - 1) - oldest version of the rollout, so time in the queue counts.
+        """
+        for group in list(self.groups):
+            if (step - 1) - min(sample.oldest for sample in group) > self.config.max_off_policy_steps:
+                self.groups.remove(group)
+                self._drop(group, "stale_queue")
+        if len(self.groups) < self.groups_of_a_batch:
+            return None
+        taken, self.groups = self.groups[: self.groups_of_a_batch], self.groups[self.groups_of_a_batch :]
+        batch = [sample for group in taken for sample in group]
+        for sample in batch:
+            self.ledger.train(sample.rollout)
+        return batch
+
+    def _drop(self, group: list[Sample], reason: Reason) -> None:
+        for sample in group:
+            self.ledger.drop(sample.rollout, reason)
