@@ -1,0 +1,219 @@
+"""The orchestrator's loop: watch for versions, keep groups in flight, ship batches, write down what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from prlc.runtime.environments.base import Environment
+from prlc.runtime.ops.files import complete_numbers
+from prlc.runtime.ops.run_paths import RunPaths
+from prlc.runtime.orchestrator import state
+from prlc.runtime.orchestrator.batcher import Batcher
+from prlc.runtime.orchestrator.dispatcher import Dispatcher
+from prlc.runtime.orchestrator.engines import Slot
+from prlc.runtime.orchestrator.evaluation import evaluate
+from prlc.runtime.orchestrator.ledger import Ledger
+from prlc.runtime.orchestrator.rollout import Sample, Tokenizer
+from prlc.runtime.orchestrator.updates import update_engines
+from prlc.schema.orchestrator import OrchestratorConfig
+
+MOST_FAILURES = 200  # groups lost to engines in a row, with none finished between
+RETRY_AFTER = 2.0  # seconds between two tries to bring back an engine
+
+
+class Notes(Protocol):
+    """Where events and metrics go."""
+
+    def emit(self, name: str, **fields: Any) -> None:
+        """One event."""
+        ...
+
+    def log(self, step: int, **values: Any) -> None:
+        """Metrics of a step."""
+        ...
+
+
+class OrchestratorError(RuntimeError):
+    """The run cannot go on."""
+
+
+class Loop:
+    """One life of the orchestrator. `ship(step, samples)` writes a batch; `base` is the folder of version 0."""
+
+    def __init__(
+        self,
+        config: OrchestratorConfig,
+        paths: RunPaths,
+        base: Path,
+        environment: Environment,
+        tokenizer: Tokenizer,
+        slots: list[Slot],
+        ship: Callable[[int, list[Sample]], None],
+        notes: Notes,
+        attempt: int = 1,
+        poll: float = 0.05,
+    ) -> None:
+        self.config, self.paths, self.base, self.slots = config, paths, base, slots
+        self.environment, self.tokenizer, self.ship, self.notes, self.poll = (
+            environment,
+            tokenizer,
+            ship,
+            notes,
+            poll,
+        )
+        before = state.newest(paths)
+        self.step = before.step if before else 0
+        self.ledger = Ledger.restored(before.counters) if before else Ledger()
+        self.batcher = Batcher(config, self.ledger)
+        self.dispatcher = Dispatcher(
+            config, environment, tokenizer, slots, self.ledger, self._finished, self._failed, attempt
+        )
+        self.dispatcher.cursor = before.cursor if before else config.seed * 1_000_000
+        self.version = 0
+        self.failures, self.cause, self.retry_at = 0, "", 0.0
+        self.since = self.shipped_at = time.monotonic()
+        self.evaluating: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until the last policy is evaluated. Raises OrchestratorError, LedgerError, OSError."""
+        self.version = self._newest_version()
+        if self.version:
+            await self._update()
+        while self.step < self.config.max_steps:
+            await self._watch()
+            self._fill()
+            if self.version >= self.step - self.config.lead_batches:
+                self._try_ship()
+                self.since = time.monotonic()
+            self._check_policy_deadline()
+            await self._pause()
+        await self.dispatcher.cancel_all("run_ended")
+        for group in self.batcher.groups:
+            for sample in group:
+                self.ledger.drop(sample.rollout, "run_ended")
+        self.batcher.groups = []
+        self.ledger.check()
+        self.since = time.monotonic()
+        while self.version < self.config.max_steps:
+            await self._watch()
+            self._check_policy_deadline()
+            await self._pause()
+        await self._last_evaluation()
+        self.notes.emit("orchestrator_done", **self.ledger.counters())
+
+    def _newest_version(self) -> int:
+        return max(complete_numbers(self.paths.policies), default=0)
+
+    async def _watch(self) -> None:
+        newest = self._newest_version()
+        if newest > self.version:
+            self.version, self.since = newest, time.monotonic()
+            await self.dispatcher.cancel_stale(self.step + 1)
+            await self._update()
+            every = self.config.evaluation.every_steps
+            if every and newest % every == 0 and newest < self.config.max_steps and self._idle():
+                self.evaluating = asyncio.create_task(self._evaluate(newest))
+        elif any(not slot.healthy for slot in self.slots) and time.monotonic() >= self.retry_at:
+            await self._update([slot for slot in self.slots if not slot.healthy])
+            self.retry_at = time.monotonic() + RETRY_AFTER
+
+    async def _update(self, slots: list[Slot] | None = None) -> None:
+        began = time.monotonic()
+        folder = self.paths.policy(self.version) if self.version else self.base
+        members = self.slots if slots is None else slots
+        await update_engines(members, self.version, folder, self.config.admin_deadline, self._engine_failed)
+        self.notes.emit("weights", version=self.version, seconds=round(time.monotonic() - began, 3))
+
+    def _fill(self) -> None:
+        for group in list(self.dispatcher.groups):
+            if group.task is not None and group.task.done() and not group.task.cancelled():
+                error = group.task.exception()
+                if error is not None:
+                    raise OrchestratorError(f"a rollout ended by a fault of its own: {error!r}") from error
+        queue = self.batcher.groups_of_a_batch * (1 + self.config.lead_batches)
+        self.dispatcher.fill(max(0, queue - len(self.batcher.groups)))
+        if self.failures >= MOST_FAILURES:
+            raise OrchestratorError(f"{self.failures} groups failed in a row; the last one: {self.cause}")
+
+    def _try_ship(self) -> None:
+        step = self.step + 1
+        batch = self.batcher.form(step)
+        self.ledger.check()
+        if batch is None:
+            return
+        state.save(self.paths, state.State(step, self.dispatcher.cursor, self.ledger.counters()))
+        self.ship(step, batch)
+        self.step = step
+        self._report(batch)
+
+    def _report(self, batch: list[Sample]) -> None:
+        now = time.monotonic()
+        lags = [(self.step - 1) - sample.oldest for sample in batch]
+        rate = sum(sum(sample.loss_mask) for sample in batch) / max(now - self.shipped_at, 1e-9)
+        self.shipped_at = now
+        reward = sum(sample.reward for sample in batch) / len(batch)
+        counters = self.ledger.counters()
+        self.notes.log(
+            self.step,
+            reward=reward,
+            lag_mean=sum(lags) / len(lags),
+            lag_max=max(lags),
+            tokens_per_second=rate,
+            version=self.version,
+            **counters,
+        )
+        lost = ", ".join(f"{name} {count}" for name, count in counters["dropped"].items() if count) or "none"
+        print(
+            f"step {self.step}/{self.config.max_steps}  reward {reward:.3f}  lag {sum(lags) / len(lags):.2f}"
+            f" (max {max(lags)})  dropped {lost}  waiting {counters['waiting']}  {rate:.0f} tokens/s",
+            flush=True,
+        )
+
+    async def _evaluate(self, version: int) -> None:
+        reward = await evaluate(self.config, self.environment, self.tokenizer, self.slots, str(version))
+        self.notes.emit(
+            "evaluation", version=version, reward=reward, rollouts=self.config.evaluation.rollouts
+        )
+        if reward is not None:
+            print(f"evaluation of version {version}: reward {reward:.3f}", flush=True)
+
+    async def _last_evaluation(self) -> None:
+        if self.evaluating is not None:
+            await self.evaluating
+        if self.config.evaluation.rollouts:
+            await self._evaluate(self.version)
+
+    def _idle(self) -> bool:
+        if self.evaluating is not None and self.evaluating.done():
+            self.evaluating.result()
+            self.evaluating = None
+        return self.evaluating is None
+
+    def _check_policy_deadline(self) -> None:
+        if time.monotonic() - self.since > self.config.policy_deadline:
+            raise OrchestratorError(
+                f"no policy version after {self.version} within {self.config.policy_deadline:g} s"
+            )
+
+    async def _pause(self) -> None:
+        self.dispatcher.changed.clear()
+        try:
+            await asyncio.wait_for(self.dispatcher.changed.wait(), self.poll)
+        except TimeoutError:
+            pass
+
+    def _finished(self, samples: list[Sample]) -> None:
+        self.failures = 0
+        self.batcher.add(samples)
+
+    def _failed(self, cause: str) -> None:
+        self.failures, self.cause = self.failures + 1, cause
+        self.notes.emit("group_failed", cause=cause)
+
+    def _engine_failed(self, cause: str) -> None:
+        self.notes.emit("engine_failed", cause=cause)
+        print(f"engine out of service: {cause}", flush=True)

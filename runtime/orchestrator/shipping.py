@@ -1,0 +1,44 @@
+"""Samples become a batch folder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from prlc.runtime.ops.run_paths import RunPaths
+from prlc.runtime.orchestrator.rollout import Sample, row_bytes
+from prlc.runtime.transport.batches import Batch, write_batch
+from prlc.schema.orchestrator import OrchestratorConfig
+
+
+def as_batch(step: int, samples: list[Sample], config: OrchestratorConfig) -> Batch:
+    """The arrays of a batch; a sample's advantage goes to each token that a policy wrote."""
+    batch = Batch(
+        tokens=np.array([token for sample in samples for token in sample.tokens], np.int32),
+        loss_mask=np.array([mask for sample in samples for mask in sample.loss_mask], np.uint8),
+        logprobs=np.array([value for sample in samples for value in sample.logprobs], np.float32),
+        advantages=np.array(
+            [sample.advantage * mask for sample in samples for mask in sample.loss_mask], np.float32
+        ),
+        versions=np.array([version for sample in samples for version in sample.versions], np.int32),
+        sample_offsets=np.cumsum([0, *(len(sample.tokens) for sample in samples)], dtype=np.int64),
+        rewards=np.array([sample.reward for sample in samples], np.float32),
+        meta={
+            "step": step,
+            "temperature": config.sampling.temperature,
+            "rollouts": [sample.rollout for sample in samples],
+            "truncated": sum(sample.truncated for sample in samples),
+        },
+    )
+    if config.routed_experts:
+        # Each sample's rows, then a zero row for its last token.
+        content = b"".join(sample.routed + bytes(row_bytes(config)) for sample in samples)
+        dtype = np.dtype(np.uint8 if config.num_experts <= 256 else np.uint16)
+        batch.routed_experts = np.frombuffer(content, dtype).reshape(-1, config.moe_layers, config.top_k)
+        batch.routed_valid = np.ones(len(batch.tokens), np.uint8)
+        batch.routed_valid[batch.sample_offsets[1:] - 1] = 0
+    return batch
+
+
+def ship(paths: RunPaths, step: int, samples: list[Sample], config: OrchestratorConfig) -> None:
+    """Write batch `step`. Raises BatchError, FileExistsError, OSError."""
+    write_batch(paths.batch(step), as_batch(step, samples, config))

@@ -1,0 +1,267 @@
+"""The orchestrator against scripted engines: the books, staleness, cancellation, resume, rows."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prlc.runtime.environments.base import load
+from prlc.runtime.environments.words import VOCABULARY
+from prlc.runtime.ops.files import write_atomic
+from prlc.runtime.ops.run_paths import RunPaths
+from prlc.runtime.orchestrator import state
+from prlc.runtime.orchestrator.advantages import advantages
+from prlc.runtime.orchestrator.batcher import Batcher
+from prlc.runtime.orchestrator.dispatcher import Dispatcher
+from prlc.runtime.orchestrator.engines import EngineFailure, Slot, Turn
+from prlc.runtime.orchestrator.ledger import Ledger, LedgerError
+from prlc.runtime.orchestrator.loop import Loop
+from prlc.runtime.orchestrator.rollout import Sample, play
+from prlc.runtime.orchestrator.updates import update_engines
+from prlc.schema.orchestrator import Environment, Evaluation, OrchestratorConfig, Sampling
+
+IDS = {word: index for index, word in enumerate(VOCABULARY)}
+
+
+class Words:
+    def encode(self, text: str) -> list[int]:
+        return [IDS[word] for word in text.split()]
+
+    def decode(self, tokens: list[int]) -> str:
+        return " ".join(VOCABULARY[token] for token in tokens)
+
+
+class Scripted:
+    """Solves the lookup with probability `skill`, fails with probability `fault`; row i is the byte i, twice."""
+
+    def __init__(self, name: str, skill: float = 0.5, fault: float = 0.0, hang: bool = False) -> None:
+        self.name, self.skill, self.fault, self.hang = name, skill, fault, hang
+        self.rng = random.Random(name)
+        self.version, self.calls, self.aborted, self.starts = 0, [], [], []
+
+    async def generate(
+        self,
+        *,
+        request_id: str,
+        tokens: list[int],
+        max_tokens: int,
+        cache_salt: str,
+        routed_start: int | None,
+    ) -> Turn:
+        version = self.version
+        await asyncio.sleep(3600 if self.hang else 0)
+        if self.rng.random() < self.fault:
+            raise EngineFailure("scripted fault")
+        words = [VOCABULARY[token] for token in tokens]
+        if "<result>" in words:
+            right = words[words.index("<result>") + 1]
+            said = ["<answer>", right if self.rng.random() < self.skill else "x"]
+            out = [IDS[said[0]], IDS.get(said[1], IDS["a"]), IDS["<eos>"]]
+        else:
+            out = [IDS["<call>"], tokens[3], IDS["<eos>"]]
+        total = len(tokens) + len(out) - 1
+        self.starts.append(routed_start)
+        rows = b"".join(bytes([i % 256] * 2) for i in range(routed_start or 0, total))
+        return Turn(tuple(out), (-0.5,) * 3, (version,) * 3, rows, total - (routed_start or 0))
+
+    async def abort(self, request_ids: list[str]) -> None:
+        self.aborted += request_ids
+
+    async def pause(self) -> None:
+        self.calls.append("pause")
+        if self.rng.random() < self.fault:
+            raise EngineFailure("scripted fault")
+
+    async def load(self, version: int, folder: Path) -> None:
+        self.calls.append(f"load {version}")
+        self.version = version
+
+    async def resume(self) -> None:
+        self.calls.append("resume")
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.steps: list[tuple[int, dict[str, Any]]] = []
+
+    def emit(self, name: str, **fields: Any) -> None:
+        self.events.append((name, fields))
+
+    def log(self, step: int, **values: Any) -> None:
+        assert values["generated"] == values["trained"] + sum(values["dropped"].values()) + values["waiting"]
+        self.steps.append((step, values))
+
+
+def config(**changes: Any) -> OrchestratorConfig:
+    values: dict[str, Any] = dict(
+        model="m",
+        seq_len=64,
+        max_steps=6,
+        batch_size=8,
+        group_size=4,
+        advantage="grpo",
+        max_off_policy_steps=2,
+        max_inflight_groups=4,
+        environment=Environment(id="lookup"),
+        sampling=Sampling(max_tokens=4, max_turns=2),
+        evaluation=Evaluation(rollouts=4),
+        routed_experts=True,
+        moe_layers=1,
+        top_k=2,
+        num_experts=16,
+        route="direct",
+        engine_roles=("engine",),
+        admin_deadline=5.0,
+        policy_deadline=20.0,
+    )
+    return OrchestratorConfig(**{**values, **changes})
+
+
+def publish(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomic(folder / "COMPLETE", b"")
+
+
+def loop_of(paths: RunPaths, slots: list[Slot], shipped: list[Any], notes: Notes, **changes: Any) -> Loop:
+    def ship(step: int, samples: list[Sample]) -> None:
+        publish(paths.batch(step))
+        shipped.append((step, samples))
+        publish(paths.policy(step))  # a trainer that takes no time
+
+    return Loop(
+        config(**changes), paths, paths.root, load("lookup", {}), Words(), slots, ship, notes, poll=0.001
+    )
+
+
+def test_books_balance_through_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prlc.runtime.orchestrator.loop.RETRY_AFTER", 0.0)
+    slots = [Slot(Scripted("a", fault=0.1)), Slot(Scripted("b", fault=0.1))]
+    shipped: list[Any] = []
+    notes = Notes()
+    loop = loop_of(RunPaths(tmp_path), slots, shipped, notes, evaluation=Evaluation(rollouts=0))
+    asyncio.run(asyncio.wait_for(loop.run(), 60))
+    assert [step for step, _ in shipped] == [1, 2, 3, 4, 5, 6] == [step for step, _ in notes.steps]
+    assert loop.ledger.trained == 48 and loop.ledger.waiting == 0
+    assert loop.ledger.dropped["failed"] > 0
+    for step, samples in shipped:
+        assert len(samples) == 8
+        assert all((step - 1) - sample.oldest <= 2 for sample in samples)
+    trained = [sample.rollout for _, samples in shipped for sample in samples]
+    assert len(set(trained)) == len(trained)
+
+
+def test_resume_counts_once_and_marks_lost(tmp_path: Path) -> None:
+    paths, shipped, notes = RunPaths(tmp_path), [], Notes()
+    asyncio.run(
+        asyncio.wait_for(loop_of(paths, [Slot(Scripted("a"))], shipped, notes, max_steps=3).run(), 60)
+    )
+    before = state.newest(paths)
+    assert before is not None and before.step == 3
+    # A state whose batch never appeared is not used.
+    state.save(paths, state.State(4, 0, before.counters))
+    again = loop_of(paths, [Slot(Scripted("b"))], shipped, notes, max_steps=5)
+    assert again.step == 3 and again.dispatcher.cursor == before.cursor
+    assert again.ledger.dropped["lost_on_restart"] == before.counters["waiting"]
+    asyncio.run(asyncio.wait_for(again.run(), 60))
+    assert [step for step, _ in shipped] == [1, 2, 3, 4, 5]
+    assert again.ledger.trained == 40
+    assert "load 3" in again.slots[0].engine.calls  # type: ignore[attr-defined]
+    assert notes.events[-1][0] == "orchestrator_done" and any(
+        name == "evaluation" for name, _ in notes.events
+    )
+
+
+def group(ledger: Ledger, version: int, rewards: list[float]) -> list[Sample]:
+    return [Sample(ledger.start(), tokens=[1], versions=[version], reward=reward) for reward in rewards]
+
+
+def test_queue_time_counts_as_lag() -> None:
+    ledger = Ledger()
+    batcher = Batcher(config(), ledger)
+    batcher.add(group(ledger, 0, [0, 1, 0, 1]))
+    assert batcher.form(3) is None and ledger.dropped["stale_queue"] == 0  # lag 2: still good
+    batcher.add(group(ledger, 1, [0, 1, 0, 1]))
+    assert batcher.form(4) is None and ledger.dropped["stale_queue"] == 4  # lag 3 by waiting alone
+    batcher.add(group(ledger, 3, [1, 1, 1, 1]))
+    assert ledger.dropped["zero_advantage"] == 4
+    ledger.check()
+
+
+def test_stale_groups_in_flight_are_aborted() -> None:
+    async def scene() -> tuple[Ledger, Scripted, int, int]:
+        engine, ledger = Scripted("a", hang=True), Ledger()
+        dispatcher = Dispatcher(
+            config(), load("lookup", {}), Words(), [Slot(engine)], ledger, lambda _: None, lambda _: None
+        )
+        dispatcher.fill(2)
+        await asyncio.sleep(0.01)
+        return ledger, engine, await dispatcher.cancel_stale(3), await dispatcher.cancel_stale(4)
+
+    ledger, engine, early, late = asyncio.run(scene())
+    assert (early, late) == (0, 2)
+    assert ledger.dropped["stale_inflight"] == 8 and ledger.waiting == 0
+    assert "a1-0-0" in engine.aborted
+    ledger.check()
+
+
+def test_rows_join_across_turns() -> None:
+    engine = Scripted("a", skill=1.0)
+    environment = load("lookup", {})
+    sample = asyncio.run(
+        play(Sample(0), environment.task("train", 0), environment, Words(), Slot(engine), "v0", config())
+    )
+    assert sample.reward == 1.0 and sample.routed_rows == len(sample.tokens) - 1
+    assert sample.routed == b"".join(bytes([i, i]) for i in range(len(sample.tokens) - 1))
+    assert engine.starts[0] == 0 and engine.starts[1] > 0
+    assert [v >= 0 for v in sample.versions] == [bool(m) for m in sample.loss_mask]
+
+
+def test_missing_rows_are_refused() -> None:
+    class Short(Scripted):
+        async def generate(self, **asked: Any) -> Turn:
+            turn = await super().generate(**asked)
+            return Turn(turn.tokens, turn.logprobs, turn.versions, turn.routed[:-2], turn.routed_rows - 1)
+
+    environment = load("lookup", {})
+    with pytest.raises(EngineFailure, match="expert rows"):
+        asyncio.run(
+            play(
+                Sample(0),
+                environment.task("train", 0),
+                environment,
+                Words(),
+                Slot(Short("a")),
+                "v0",
+                config(),
+            )
+        )
+
+
+def test_advantages_by_hand() -> None:
+    assert advantages([1, 0, 0, 1], "grpo") == [1, -1, -1, 1]
+    assert advantages([1, 0, 0, 0], "mean") == [0.75, -0.25, -0.25, -0.25]
+    assert advantages([1, 1], "grpo") == [0, 0]
+
+
+def test_a_failing_engine_gets_no_traffic_until_it_loads() -> None:
+    bad, good, said = Slot(Scripted("bad", fault=1.0)), Slot(Scripted("good")), []
+    asyncio.run(update_engines([bad, good], 1, Path("x"), 1.0, said.append))
+    assert not bad.healthy and good.healthy and good.version == 1 and "pause" in said[0]
+    bad.engine.fault = 0.0  # type: ignore[attr-defined]
+    asyncio.run(update_engines([bad], 1, Path("x"), 1.0, said.append))
+    assert bad.healthy and bad.version == 1
+
+
+def test_the_ledger_refuses_a_second_end() -> None:
+    ledger = Ledger()
+    rollout = ledger.start()
+    ledger.drop(rollout, "failed")
+    with pytest.raises(LedgerError):
+        ledger.drop(rollout, "failed")
+    ledger.generated += 1
+    with pytest.raises(LedgerError):
+        ledger.check()
