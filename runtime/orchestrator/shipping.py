@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator.rollout import Sample, row_bytes
 from prlc.runtime.transport.batches import Batch, write_batch

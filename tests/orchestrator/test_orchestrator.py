@@ -265,3 +265,90 @@ def test_the_ledger_refuses_a_second_end() -> None:
     ledger.generated += 1
     with pytest.raises(LedgerError):
         ledger.check()
+
+
+def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
+    httpx = pytest.importorskip("httpx")
+    numpy = pytest.importorskip("numpy")
+    import base64
+    import io
+    import json
+
+    from prlc.runtime.orchestrator.http_engine import HttpEngine
+
+    seen: list[tuple[str, Any]] = []
+    rows = numpy.zeros((3, 2, 2), numpy.uint8)
+    rows[:, 1] = 7  # layer 0 is dense
+
+    def serve(request: Any) -> Any:
+        seen.append((request.url.raw_path.decode(), json.loads(request.content)))
+        if request.url.path != "/inference/v1/generate":
+            return httpx.Response(200, json={})
+        buffer = io.BytesIO()
+        numpy.save(buffer, rows)
+        choice = {
+            "token_ids": [5, 6],
+            "logprobs": {"content": [{"logprob": -0.1}, {"logprob": -0.2}]},
+            "routed_experts": base64.b64encode(buffer.getvalue()).decode(),
+            "weight_versions": [
+                {"version": "1", "start": 0, "end": 1},
+                {"version": "2", "start": 1, "end": 2},
+            ],
+        }
+        return httpx.Response(200, json={"choices": [choice]})
+
+    async def scene() -> Turn:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(serve)) as client:
+            engine = HttpEngine("e", "http://engine", config(), client)
+            await engine.pause()
+            await engine.load(2, Path("policy"))
+            await engine.abort(["r0-0"])
+            turn = await engine.generate(
+                request_id="r0-0", tokens=[1, 2], max_tokens=2, cache_salt="v1", routed_start=0
+            )
+            rows[0, 0] = 1  # a dense layer with experts: not what the configuration says
+            with pytest.raises(EngineFailure, match="cannot be used"):
+                await engine.generate(
+                    request_id="r0-1", tokens=[1, 2], max_tokens=2, cache_salt="v1", routed_start=0
+                )
+            return turn
+
+    turn = asyncio.run(scene())
+    assert turn.versions == (1, 2) and turn.routed == bytes([7] * 6) and turn.routed_rows == 3
+    assert [path for path, _ in seen][:5] == [
+        "/pause?mode=keep&clear_cache=false",
+        "/start_weight_update",
+        "/update_weights",
+        "/finish_weight_update",
+        "/abort_requests",
+    ]
+    assert seen[4][1] == {"request_ids": ["generate-tokens-r0-0"]}
+    assert seen[5][1]["cache_salt"] == "v1"
+
+
+def test_a_batch_folder_holds_what_the_samples_hold() -> None:
+    numpy = pytest.importorskip("numpy")
+    pytest.importorskip("safetensors")
+    from prlc.runtime.orchestrator.shipping import as_batch
+
+    environment = load("lookup", {})
+    sample = asyncio.run(
+        play(
+            Sample(7),
+            environment.task("train", 0),
+            environment,
+            Words(),
+            Slot(Scripted("a", 1.0)),
+            "v0",
+            config(),
+        )
+    )
+    sample.advantage = 0.5
+    batch = as_batch(1, [sample, sample], config())
+    batch.check()
+    length = len(sample.tokens)
+    assert batch.sample_offsets.tolist() == [0, length, 2 * length]
+    assert batch.routed_valid.tolist() == ([1] * (length - 1) + [0]) * 2
+    assert batch.routed_experts[length + 1].tolist() == [[1, 1]]
+    assert batch.advantages.tolist() == [0.5 * mask for mask in sample.loss_mask] * 2
+    assert batch.tokens.dtype == numpy.int32 and batch.meta["rollouts"] == [7, 7]

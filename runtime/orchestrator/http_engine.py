@@ -1,0 +1,129 @@
+"""A vLLM server as the orchestrator's engine, over HTTP; every call has a deadline.
+
+Generation: POST /inference/v1/generate (needs --enable-scale-out). The other routes need VLLM_SERVER_DEV_MODE=1.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from prlc.runtime.orchestrator.engines import EngineFailure, Turn
+from prlc.schema.orchestrator import OrchestratorConfig
+
+
+class HttpEngine:
+    """One server. `generate_url` is its own, or the router's; aborts go to all of `abort_urls`."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        config: OrchestratorConfig,
+        client: httpx.AsyncClient,
+        generate_url: str | None = None,
+        abort_urls: tuple[str, ...] = (),
+    ) -> None:
+        self.name, self.url, self.config, self.client = name, url, config, client
+        self.generate_url, self.abort_urls = generate_url or url, abort_urls or (url,)
+
+    async def generate(
+        self,
+        *,
+        request_id: str,
+        tokens: list[int],
+        max_tokens: int,
+        cache_salt: str,
+        routed_start: int | None,
+    ) -> Turn:
+        """Continue `tokens`. Raises EngineFailure."""
+        sampling: dict[str, Any] = {
+            "temperature": self.config.sampling.temperature,
+            "max_tokens": max_tokens,
+            "logprobs": 0,
+        }
+        if routed_start is not None:
+            sampling["routed_experts_prompt_start"] = routed_start
+        body = {
+            "request_id": request_id,
+            "token_ids": tokens,
+            "sampling_params": sampling,
+            "cache_salt": cache_salt,
+        }
+        url = f"{self.generate_url}/inference/v1/generate"
+        answer = await self._post(url, body, self.config.request_deadline)
+        try:
+            choice = answer["choices"][0]
+            out = tuple(int(token) for token in choice["token_ids"])
+            logprobs = tuple(float(entry["logprob"]) for entry in choice["logprobs"]["content"])
+            ranges = choice.get("weight_versions") or answer.get("weight_versions")
+            versions = _versions(ranges, len(out))
+            if choice.get("finish_reason") == "abort":
+                raise EngineFailure(f"{self.name}: the request was aborted")
+            if routed_start is None:
+                return Turn(out, logprobs, versions)
+            rows = self._rows(choice["routed_experts"])
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EngineFailure(f"{self.name}: an answer that cannot be used: {error!r}") from error
+        return Turn(out, logprobs, versions, rows.tobytes(), len(rows))
+
+    def _rows(self, text: str) -> np.ndarray[Any, Any]:
+        """Rows of the layers with experts; dense layers come first and are zero."""
+        rows = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+        dtype = np.uint8 if self.config.num_experts <= 256 else np.uint16
+        dense = rows.shape[1] - self.config.moe_layers if rows.ndim == 3 else -1
+        if dense < 0 or rows.shape[2] != self.config.top_k or rows.dtype != dtype or rows[:, :dense].any():
+            raise ValueError(f"expert rows of shape {rows.shape}, {rows.dtype}")
+        return np.ascontiguousarray(rows[:, dense:])
+
+    async def abort(self, request_ids: list[str]) -> None:
+        """End requests; the server knows them under a prefix. Raises EngineFailure."""
+        body = {"request_ids": [f"generate-tokens-{name}" for name in request_ids]}
+        for url in self.abort_urls:
+            await self._post(f"{url}/abort_requests", body, self.config.admin_deadline)
+
+    async def pause(self) -> None:
+        """Stop stepping, keep requests and their KV. Raises EngineFailure."""
+        await self._admin("/pause?mode=keep&clear_cache=false", {})
+
+    async def load(self, version: int, folder: Path) -> None:
+        """Load a checkpoint folder. Raises EngineFailure."""
+        await self._admin("/start_weight_update", {})
+        await self._admin("/update_weights", {"update_info": {"path": str(folder)}})
+        await self._admin("/finish_weight_update", {"weight_version": str(version)})
+
+    async def resume(self) -> None:
+        """Go on. Raises EngineFailure."""
+        await self._admin("/resume", {})
+
+    async def _admin(self, route: str, body: dict[str, Any]) -> None:
+        await self._post(self.url + route, body, self.config.admin_deadline)
+
+    async def _post(self, url: str, body: dict[str, Any], deadline: float) -> Any:
+        try:
+            answer = await self.client.post(url, json=body, timeout=deadline)
+        except httpx.HTTPError as error:
+            raise EngineFailure(f"{self.name}: {url}: {type(error).__name__} {error}") from error
+        if answer.status_code >= 300:
+            raise EngineFailure(f"{self.name}: {url} answered {answer.status_code}: {answer.text[:300]}")
+        try:
+            return answer.json() if answer.content else None
+        except ValueError:
+            return None
+
+
+def _versions(ranges: list[dict[str, Any]] | None, count: int) -> tuple[int, ...]:
+    """Policy version of each token. Before the first update the engine has no number: the base model, 0."""
+    versions = [-1] * count
+    for entry in ranges or [{"version": "0", "start": 0, "end": count}]:
+        text = str(entry["version"])
+        version = int(text) if text.isdigit() else 0
+        for index in range(int(entry["start"]), min(int(entry["end"]), count)):
+            versions[index] = version
+    if -1 in versions:
+        raise ValueError(f"weight_versions leave tokens out: {ranges}")
+    return tuple(versions)
