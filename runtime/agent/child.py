@@ -50,7 +50,7 @@ class Child:
         return None if code is None else code if code >= 0 else 128 - code
 
     def stop(self, grace: float, interrupted: Callable[[], bool] = lambda: False) -> None:
-        """TERM to the whole group, KILL to what is left after `grace` seconds or once `interrupted()` is true."""
+        """TERM to the whole group, KILL to what is left after `grace` seconds or once `interrupted()`."""
         self._signal(signal.SIGTERM)
         deadline = time.monotonic() + grace
         while self._group_lives() and time.monotonic() < deadline and not interrupted():
@@ -65,9 +65,7 @@ class Child:
             os.killpg(self.pid, number)
 
     def _group_lives(self) -> bool:
-        if (
-            self._process.poll() is not None
-        ):  # the leader's own status is kept by Popen; reap only its orphans
+        if self._process.poll() is not None:  # Popen keeps the leader's status; reap only its orphans
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-self.pid, os.WNOHANG)[0]:
                     pass

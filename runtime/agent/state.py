@@ -26,7 +26,7 @@ class RunState:
     attempt: int
 
     def verdict(self) -> Verdict:
-        """superseded: a newer attempt has begun; failed: FAILED is there; done: every finishing role is done."""
+        """superseded: a newer attempt has begun; failed: FAILED is there; done: all finishers are done."""
         if self._newest_attempt() > self.attempt:
             return "superseded"
         if self.paths.failed.exists():

@@ -15,6 +15,7 @@ from prlc.runtime.agent.child import Child, adopt_orphans
 from prlc.runtime.agent.gates import GateTimeout, missing, wait_for
 from prlc.runtime.agent.state import RunState
 from prlc.runtime.ops.events import Events
+from prlc.runtime.ops.files import write_atomic
 from prlc.runtime.ops.rendezvous import Rendezvous
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.schema.topology import Role
@@ -174,11 +175,17 @@ class Agent:
         return f"{self.role.name}-{self.index}"
 
     def _environment(self) -> dict[str, str]:
-        return {**os.environ, "PRLC_ROLE": self.role.name, "PRLC_INDEX": str(self.index)}
+        found = {**os.environ, "PRLC_ROLE": self.role.name, "PRLC_INDEX": str(self.index)}
+        store = found.pop("PRLC_MOONCAKE_JSON", None)
+        if store is not None:  # Mooncake reads a file, and its master's address is known only now
+            path = self.paths.attempt(self.attempt) / f"mooncake-{self._name}.json"
+            write_atomic(path, store)
+            found["MOONCAKE_CONFIG_PATH"] = str(path)
+        return found
 
 
 def from_environment(role: str, index: int, command: Sequence[str]) -> Agent:
-    """The agent of this process. Raises KeyError (variable not set), OSError, DocumentError, RendezvousError."""
+    """The agent of this process. Raises KeyError (not set), OSError, DocumentError, RendezvousError."""
     meeting = Rendezvous.from_environment()
     meeting.endpoint(role, index)
     return Agent(
