@@ -1,7 +1,8 @@
-"""What an environment is: tasks from a seed, turns, a reward; shaped like verifiers' dataset, env_response, rubric.
+"""What an environment is: tasks from a seed, turns, a reward.
 
-An environment speaks in words; the orchestrator turns its words into tokens and never re-tokenises what the
-model wrote: the model's tokens stay as they were sampled, and only their decoded text is shown here.
+Its shape follows verifiers (dataset, env_response, rubric). An environment speaks in words; the orchestrator
+turns its words into tokens and never re-tokenises what the model wrote: the model's tokens stay as they were
+sampled, and only their decoded text is shown here.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Batcher:
         return self.config.batch_size // self.config.group_size
 
     def add(self, group: list[Sample]) -> None:
-        """Queue a finished group; one whose rewards are all equal teaches nothing and is dropped if so configured."""
+        """Queue a finished group; one with equal rewards is dropped if so configured."""
         for sample, value in zip(
             group, advantages([sample.reward for sample in group], self.config.advantage), strict=True
         ):

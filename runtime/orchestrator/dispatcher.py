@@ -1,4 +1,4 @@
-"""Groups in flight: started on the least loaded engine, kept there, cancelled when they cannot be trained any more."""
+"""Groups in flight: started on the least loaded engine, kept there, cancelled when too old."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Group:
 
 
 class Dispatcher:
-    """Owns every rollout in flight. `finished` takes a group's samples; `failed` hears why a group was lost."""
+    """Owns every rollout in flight. `finished` takes a group's samples; `failed` hears a loss."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ class EngineFailure(RuntimeError):
 
 @dataclass(frozen=True)
 class Turn:
-    """What an engine generated. `routed` holds `routed_rows` rows of bytes, from the row that was asked for."""
+    """What an engine generated. `routed` holds `routed_rows` rows of bytes, from the row asked for."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -67,6 +67,6 @@ class Slot:
 
 
 def least_loaded(slots: list[Slot]) -> Slot | None:
-    """The healthy engine with the newest weights and, among those, the fewest groups; None if all are down."""
+    """The healthy engine with the newest weights and then the fewest groups; None if all are down."""
     healthy = [slot for slot in slots if slot.healthy]
     return min(healthy, key=lambda slot: (-slot.version, slot.groups), default=None)

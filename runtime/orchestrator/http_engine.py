@@ -1,6 +1,6 @@
 """A vLLM server as the orchestrator's engine, over HTTP; every call has a deadline.
 
-Generation: POST /inference/v1/generate (needs --enable-scale-out). The other routes need VLLM_SERVER_DEV_MODE=1.
+Generation: POST /inference/v1/generate (needs --enable-scale-out). Others need VLLM_SERVER_DEV_MODE=1.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ class HttpEngine:
         sampling: dict[str, Any] = {
             "temperature": self.config.sampling.temperature,
             "max_tokens": max_tokens,
+            "top_p": 1.0,
+            "top_k": 0,
+            "min_p": 0.0,
             "logprobs": 0,
         }
         if routed_start is not None:

@@ -1,8 +1,9 @@
-"""The orchestrator's loop: watch for versions, keep groups in flight, ship batches, write down what happened."""
+"""The orchestrator's loop: watch for versions, keep groups in flight, ship batches, keep notes."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,7 @@ class OrchestratorError(RuntimeError):
 
 
 class Loop:
-    """One life of the orchestrator. `ship(step, samples)` writes a batch; `base` is the folder of version 0."""
+    """One life of the orchestrator. `ship(step, samples)` writes a batch; `base` holds version 0."""
 
     def __init__(
         self,
@@ -201,10 +202,8 @@ class Loop:
 
     async def _pause(self) -> None:
         self.dispatcher.changed.clear()
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.dispatcher.changed.wait(), self.poll)
-        except TimeoutError:
-            pass
 
     def _finished(self, samples: list[Sample]) -> None:
         self.failures = 0

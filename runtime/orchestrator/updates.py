@@ -1,4 +1,4 @@
-"""A new policy version reaches the engines: pause all, load on each, resume all; who fails gets no traffic."""
+"""Weight updates: pause all, load on each, resume all; a failing one gets no traffic."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Words:
 
 
 class Scripted:
-    """Solves the lookup with probability `skill`, fails with probability `fault`; row i is the byte i, twice."""
+    """Solves with probability `skill`, fails with probability `fault`; row i is the byte i, twice."""
 
     def __init__(self, name: str, skill: float = 0.5, fault: float = 0.0, hang: bool = False) -> None:
         self.name, self.skill, self.fault, self.hang = name, skill, fault, hang
@@ -97,27 +97,27 @@ class Notes:
 
 
 def config(**changes: Any) -> OrchestratorConfig:
-    values: dict[str, Any] = dict(
-        model="m",
-        seq_len=64,
-        max_steps=6,
-        batch_size=8,
-        group_size=4,
-        advantage="grpo",
-        max_off_policy_steps=2,
-        max_inflight_groups=4,
-        environment=Environment(id="lookup"),
-        sampling=Sampling(max_tokens=4, max_turns=2),
-        evaluation=Evaluation(rollouts=4),
-        routed_experts=True,
-        moe_layers=1,
-        top_k=2,
-        num_experts=16,
-        route="direct",
-        engine_roles=("engine",),
-        admin_deadline=5.0,
-        policy_deadline=20.0,
-    )
+    values: dict[str, Any] = {
+        "model": "m",
+        "seq_len": 64,
+        "max_steps": 6,
+        "batch_size": 8,
+        "group_size": 4,
+        "advantage": "grpo",
+        "max_off_policy_steps": 2,
+        "max_inflight_groups": 4,
+        "environment": Environment(id="lookup"),
+        "sampling": Sampling(max_tokens=4, max_turns=2),
+        "evaluation": Evaluation(rollouts=4),
+        "routed_experts": True,
+        "moe_layers": 1,
+        "top_k": 2,
+        "num_experts": 16,
+        "route": "direct",
+        "engine_roles": ("engine",),
+        "admin_deadline": 5.0,
+        "policy_deadline": 20.0,
+    }
     return OrchestratorConfig(**{**values, **changes})
 
 
@@ -145,7 +145,8 @@ def test_books_balance_through_faults(tmp_path: Path, monkeypatch: pytest.Monkey
     loop = loop_of(RunPaths(tmp_path), slots, shipped, notes, evaluation=Evaluation(rollouts=0))
     asyncio.run(asyncio.wait_for(loop.run(), 60))
     assert [step for step, _ in shipped] == [1, 2, 3, 4, 5, 6] == [step for step, _ in notes.steps]
-    assert loop.ledger.trained == 48 and loop.ledger.waiting == 0
+    assert loop.ledger.trained == 48
+    assert loop.ledger.waiting == 0
     assert loop.ledger.dropped["failed"] > 0
     for step, samples in shipped:
         assert len(samples) == 8
@@ -160,19 +161,20 @@ def test_resume_counts_once_and_marks_lost(tmp_path: Path) -> None:
         asyncio.wait_for(loop_of(paths, [Slot(Scripted("a"))], shipped, notes, max_steps=3).run(), 60)
     )
     before = state.newest(paths)
-    assert before is not None and before.step == 3
+    assert before is not None
+    assert before.step == 3
     # A state whose batch never appeared is not used.
     state.save(paths, state.State(4, 0, before.counters))
     again = loop_of(paths, [Slot(Scripted("b"))], shipped, notes, max_steps=5)
-    assert again.step == 3 and again.dispatcher.cursor == before.cursor
+    assert again.step == 3
+    assert again.dispatcher.cursor == before.cursor
     assert again.ledger.dropped["lost_on_restart"] == before.counters["waiting"]
     asyncio.run(asyncio.wait_for(again.run(), 60))
     assert [step for step, _ in shipped] == [1, 2, 3, 4, 5]
     assert again.ledger.trained == 40
     assert "load 3" in again.slots[0].engine.calls  # type: ignore[attr-defined]
-    assert notes.events[-1][0] == "orchestrator_done" and any(
-        name == "evaluation" for name, _ in notes.events
-    )
+    assert notes.events[-1][0] == "orchestrator_done"
+    assert any(name == "evaluation" for name, _ in notes.events)
 
 
 def group(ledger: Ledger, version: int, rewards: list[float]) -> list[Sample]:
@@ -183,9 +185,11 @@ def test_queue_time_counts_as_lag() -> None:
     ledger = Ledger()
     batcher = Batcher(config(), ledger)
     batcher.add(group(ledger, 0, [0, 1, 0, 1]))
-    assert batcher.form(3) is None and ledger.dropped["stale_queue"] == 0  # lag 2: still good
+    assert batcher.form(3) is None
+    assert ledger.dropped["stale_queue"] == 0
     batcher.add(group(ledger, 1, [0, 1, 0, 1]))
-    assert batcher.form(4) is None and ledger.dropped["stale_queue"] == 4  # lag 3 by waiting alone
+    assert batcher.form(4) is None
+    assert ledger.dropped["stale_queue"] == 4
     batcher.add(group(ledger, 3, [1, 1, 1, 1]))
     assert ledger.dropped["zero_advantage"] == 4
     ledger.check()
@@ -203,7 +207,8 @@ def test_stale_groups_in_flight_are_aborted() -> None:
 
     ledger, engine, early, late = asyncio.run(scene())
     assert (early, late) == (0, 2)
-    assert ledger.dropped["stale_inflight"] == 8 and ledger.waiting == 0
+    assert ledger.dropped["stale_inflight"] == 8
+    assert ledger.waiting == 0
     assert "a1-0-0" in engine.aborted
     ledger.check()
 
@@ -214,9 +219,11 @@ def test_rows_join_across_turns() -> None:
     sample = asyncio.run(
         play(Sample(0), environment.task("train", 0), environment, Words(), Slot(engine), "v0", config())
     )
-    assert sample.reward == 1.0 and sample.routed_rows == len(sample.tokens) - 1
+    assert sample.reward == 1.0
+    assert sample.routed_rows == len(sample.tokens) - 1
     assert sample.routed == b"".join(bytes([i, i]) for i in range(len(sample.tokens) - 1))
-    assert engine.starts[0] == 0 and engine.starts[1] > 0
+    assert engine.starts[0] == 0
+    assert engine.starts[1] > 0
     assert [v >= 0 for v in sample.versions] == [bool(m) for m in sample.loss_mask]
 
 
@@ -250,10 +257,14 @@ def test_advantages_by_hand() -> None:
 def test_a_failing_engine_gets_no_traffic_until_it_loads() -> None:
     bad, good, said = Slot(Scripted("bad", fault=1.0)), Slot(Scripted("good")), []
     asyncio.run(update_engines([bad, good], 1, Path("x"), 1.0, said.append))
-    assert not bad.healthy and good.healthy and good.version == 1 and "pause" in said[0]
+    assert not bad.healthy
+    assert good.healthy
+    assert good.version == 1
+    assert "pause" in said[0]
     bad.engine.fault = 0.0  # type: ignore[attr-defined]
     asyncio.run(update_engines([bad], 1, Path("x"), 1.0, said.append))
-    assert bad.healthy and bad.version == 1
+    assert bad.healthy
+    assert bad.version == 1
 
 
 def test_the_ledger_refuses_a_second_end() -> None:
@@ -314,7 +325,9 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
             return turn
 
     turn = asyncio.run(scene())
-    assert turn.versions == (1, 2) and turn.routed == bytes([7] * 6) and turn.routed_rows == 3
+    assert turn.versions == (1, 2)
+    assert turn.routed == bytes([7] * 6)
+    assert turn.routed_rows == 3
     assert [path for path, _ in seen][:5] == [
         "/pause?mode=keep&clear_cache=false",
         "/start_weight_update",
@@ -351,4 +364,5 @@ def test_a_batch_folder_holds_what_the_samples_hold() -> None:
     assert batch.routed_valid.tolist() == ([1] * (length - 1) + [0]) * 2
     assert batch.routed_experts[length + 1].tolist() == [[1, 1]]
     assert batch.advantages.tolist() == [0.5 * mask for mask in sample.loss_mask] * 2
-    assert batch.tokens.dtype == numpy.int32 and batch.meta["rollouts"] == [7, 7]
+    assert batch.tokens.dtype == numpy.int32
+    assert batch.meta["rollouts"] == [7, 7]
