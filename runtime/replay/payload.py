@@ -1,4 +1,4 @@
-"""Recorded experts as the engine sends them: a base64 .npy of [rows, layers, top_k]; rows of one sample laid flat."""
+"""Recorded experts as the engine sends them: a base64 .npy of [rows, layers, top_k], one row a token."""
 
 from __future__ import annotations
 

@@ -1,0 +1,100 @@
+"""Weights in from and out to Hugging Face folders, without gathering the model on one rank."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from prlc.runtime.ops.files import is_complete, publish_folder
+from prlc.runtime.trainer.model import Trainable
+from safetensors.torch import save_file
+from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint._consolidate_hf_safetensors import (
+    consolidate_safetensors_files_on_every_rank,
+)
+from torch.distributed.tensor import DTensor
+
+COPIED = (
+    "tokenizer*",
+    "special_tokens_map.json",
+    "vocab.*",
+    "merges.txt",
+    "chat_template*",
+    "generation_config.json",
+)
+
+
+def load_weights(model: Trainable, folder: Path) -> None:
+    """Fill the model from safetensors, each rank reading its own parts. Raises on missing tensors."""
+    named = model.adapter.to_hf(model.module.state_dict())
+    dcp.load(named, storage_reader=HuggingFaceStorageReader(str(folder)))
+    missing, unexpected = model.module.load_state_dict(model.adapter.from_hf(named), strict=False)
+    lost = [name for name in missing if not name.endswith("expert_bias_E")]
+    if lost or unexpected:
+        raise ValueError(f"weights of {folder} do not fit: missing {lost[:5]}, unexpected {unexpected[:5]}")
+
+
+def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
+    """Write a complete Hugging Face folder at `final`; all ranks call it. False: it was complete already.
+
+    config.json and tokenizer files come from `base`. `dtype`: float32 or bfloat16. Raises OSError.
+    """
+    world, rank = dist.get_world_size(), dist.get_rank()
+    present = [is_complete(final) if rank == 0 else None]
+    dist.broadcast_object_list(present, src=0)
+    if present[0]:
+        return False
+    temporary = final.with_name(f".{final.name}.partial")
+    if rank == 0:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    dist.barrier()
+    kind = getattr(torch, dtype)
+    named = {k: v.detach().to(kind) for k, v in model.adapter.to_hf(model.module.state_dict()).items()}
+    if world == 1:
+        plain = {k: (v.to_local() if isinstance(v, DTensor) else v).cpu() for k, v in named.items()}
+        save_file(
+            {k: v.clone().contiguous() for k, v in plain.items()},
+            str(temporary / "model.safetensors"),
+            metadata={"format": "pt"},
+        )
+    else:
+        _write_shared(named, temporary, world)
+    if rank == 0:
+        _copy_rest(Path(base), temporary, dtype)
+        publish_folder(temporary, final)
+    dist.barrier()
+    return True
+
+
+def _write_shared(named: dict[str, Any], folder: Path, world: int) -> None:
+    """Every rank writes its parts; then they are joined into `world` files with an index."""
+    names: list[Any] = [None] * world
+    dist.all_gather_object(names, list(named))
+    index = {name: i % world + 1 for i, name in enumerate(sorted(set().union(*names)))}
+    parts = folder / "parts"
+    writer = HuggingFaceStorageWriter(
+        path=str(parts), save_distributed=True, fqn_to_index_mapping=index, enable_consolidation=False
+    )
+    dcp.save(named, storage_writer=writer)
+    consolidate_safetensors_files_on_every_rank(
+        input_dir=str(parts), output_dir=str(folder), fqn_to_index_mapping=index, num_threads=1
+    )
+    dist.barrier()
+    if dist.get_rank() == 0:
+        shutil.rmtree(parts)
+
+
+def _copy_rest(base: Path, folder: Path, dtype: str) -> None:
+    config = json.loads((base / "config.json").read_text())
+    config.pop("torch_dtype", None)
+    config["dtype"] = dtype
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for pattern in COPIED:
+        for path in sorted(base.glob(pattern)):
+            shutil.copy(path, folder / path.name)
