@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prlc.schema.codec import dump, encode
+from prlc.schema.codec import decode, dump, encode
 from prlc.schema.plan import Launch, Plan
 from prlc.templates import PLACEHOLDER, render, sh
 
@@ -41,11 +41,12 @@ class Step:
 
 def canonical(value: Any) -> bytes:
     """JSON bytes of a document: keys in declaration order, one line a value, a newline at the end."""
-    return (json.dumps(encode(value), indent=1, ensure_ascii=False) + "\n").encode()
+    document = encode(decode(type(value), encode(value)))  # 1 and 1.0 in a float field are the same document
+    return (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def build(plan: Plan) -> dict[str, bytes]:
-    """Every file of the bundle by its path. Raises ValueError for a placeholder that the plan does not fill."""
+    """Every file of the bundle by its path. Raises ValueError for a placeholder that nothing fills."""
     target = plan.cluster.target
     script = "run.sbatch" if target == "slurm" else "run.sh"
     layouts = {row.role: _line(row.layout) for row in plan.table}
@@ -142,7 +143,7 @@ def _used_tables(launch: Launch, used: set[str]) -> Launch:
 
 
 def write(files: dict[str, bytes], out: Path) -> None:
-    """Write a bundle; an older one at `out` is replaced whole. Raises NotABundle for other folders, OSError."""
+    """Write a bundle; an older one at `out` is replaced whole. Raises OSError, NotABundle (other folder)."""
     out = Path(out)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / MANIFEST).is_file())):
         raise NotABundle(f"{out} exists and is no bundle: choose another folder")

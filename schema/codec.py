@@ -4,6 +4,7 @@ that is `prlc.schema.check`; here a wrong document is a DocumentError that lists
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import types
 from pathlib import Path
@@ -197,7 +198,9 @@ def _encode(kind: Any, value: Any) -> Any:
 
 def load(cls: type[T], path: str | Path) -> T:
     """Read a YAML or JSON document. Raises OSError, yaml.YAMLError, DocumentError."""
-    return decode(cls, yaml.safe_load(Path(path).read_text("utf-8")), str(path))
+    text = Path(path).read_text("utf-8")
+    # JSON is read as JSON: YAML 1.1 takes 1e-08 for a string
+    return decode(cls, json.loads(text) if Path(path).suffix == ".json" else yaml.safe_load(text), str(path))
 
 
 def dump(value: Any) -> str:

@@ -22,7 +22,8 @@ def sh(value: str, tables: Iterable[str] = ()) -> str:
     """One word of a shell script that evaluates to `value`, whatever it holds.
 
     With `tables`, {NAME} of a table becomes its value at the process's index, {X_ADDRESS} the address of the
-    node in table X_NODE, and {BUNDLE}, {RUN_DIR}, {INDEX}, {ADDRESS}, {NODE_n} what `prlc.schema.plan.Launch` says.
+    node in table X_NODE, and {BUNDLE}, {RUN_DIR}, {INDEX}, {ADDRESS}, {NODE_n} what
+    `prlc.schema.plan.Launch` says.
     Raises ValueError for a placeholder that is none of these.
     """
     known = set(tables)
@@ -38,10 +39,10 @@ def sh(value: str, tables: Iterable[str] = ()) -> str:
 
 
 def _lookup(name: str, tables: set[str]) -> str:
-    if name in tables:
-        return f"${{{name}[index]}}"
     if name in _FIXED and (name != "ADDRESS" or "NODE" in tables):
         return _FIXED[name]
+    if name in tables:
+        return f"${{{name}[index]}}"
     if re.fullmatch(r"NODE_\d+", name):
         return f"${{nodes[{name[5:]}]}}"
     if name.endswith("_ADDRESS") and f"{name[:-8]}_NODE" in tables:
@@ -62,6 +63,8 @@ def render(name: str, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        comment_start_string="{##",  # ${#array[@]} is no comment
+        comment_end_string="##}",
     )
     environment.filters["sh"] = sh
     return environment.get_template(name).render(**values)
