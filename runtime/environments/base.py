@@ -65,6 +65,6 @@ def load(name: str, arguments: dict[str, Any]) -> Environment:
         raise UnknownEnvironment(f"unknown environment {name!r}; known: {', '.join(sorted(builtin))}")
     kind = getattr(importlib.import_module("prlc.runtime.environments.builtin"), builtin[name])
     try:
-        return kind(**arguments)  # type: ignore[no-any-return]
+        return kind(**arguments)
     except TypeError as error:
         raise UnknownEnvironment(f"environment {name!r}: {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator.rollout import Sample, row_bytes
@@ -31,7 +33,7 @@ def as_batch(step: int, samples: list[Sample], config: OrchestratorConfig) -> Ba
     if config.routed_experts:
         # Each sample's rows, then a zero row for its last token.
         content = b"".join(sample.routed + bytes(row_bytes(config)) for sample in samples)
-        dtype = np.dtype(np.uint8 if config.num_experts <= 256 else np.uint16)
+        dtype: np.dtype[Any] = np.dtype("u1" if config.num_experts <= 256 else "u2")
         batch.routed_experts = np.frombuffer(content, dtype).reshape(-1, config.moe_layers, config.top_k)
         batch.routed_valid = np.ones(len(batch.tokens), np.uint8)
         batch.routed_valid[batch.sample_offsets[1:] - 1] = 0
