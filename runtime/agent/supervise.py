@@ -23,7 +23,7 @@ from prlc.schema.topology import Role
 POLL = 0.2  # s between looks at the command
 STATE_POLL = 1.0  # s between looks at the run's files, which may lie on a network filesystem
 HEARTBEAT = 30.0  # s between heartbeat events
-RESTART_PAUSE = 1.0  # s before a dead process is started again
+RESTART_PAUSE = 2.0  # s between a death and what follows from it; longer than STATE_POLL
 DONE_GRACE = 60.0  # s for done/<role> to be seen on this node after the role's process ended with status 0
 TAIL = 15  # lines of the log shown on failure
 
@@ -82,17 +82,24 @@ class Agent:
             if status == 0 and self.role.finishes:
                 return self._finished()
             self._say("ended", status=status, start=starts)
+            # Slurm signals command and agent alike, in any order: a stopped command is no failure
+            if self._pause():
+                return self._stopped(None)
             if starts >= self.role.restarts:
                 what = f"{self._name} ended with status {status}"
                 if self.role.restarts:
                     what += f" after {starts} restarts"
                 return self._fail(what, status=status)
             starts += 1
-            pause = time.monotonic() + RESTART_PAUSE
-            while time.monotonic() < pause:
-                if self._must_stop():
-                    return self._stopped(None)
-                time.sleep(POLL)
+
+    def _pause(self) -> bool:
+        """True as soon as the agent must stop, False after RESTART_PAUSE."""
+        end = time.monotonic() + RESTART_PAUSE
+        while time.monotonic() < end:
+            if self._must_stop():
+                return True
+            time.sleep(POLL)
+        return False
 
     def _watch(self, child: Child) -> int | None:
         """Exit status of the command, or None when it must be stopped."""
