@@ -59,7 +59,7 @@ def table(run_dir: Path) -> list[tuple[str, str]]:
         ("rollouts waiting", str(last.get("waiting", "-"))),
         ("mean lag, versions", mean(curve(orchestrator, "lag_mean")[1])),
         ("mismatch KL with replay", mean(curve(trainer, "mismatch_kl")[1])),
-        ("mismatch KL without replay", mean(curve(trainer, "mismatch_kl_without_replay")[1])),
+        ("mismatch KL without replay", mean(curve(trainer, "mismatch_kl_no_replay")[1])),
         ("tokens/s", mean(curve(orchestrator, "tokens_per_second")[1], ".0f")),
     ]
 
@@ -80,7 +80,7 @@ def draw(run_dir: Path, png: Path) -> None:
         (
             "mismatch KL",
             trainer,
-            {"mismatch_kl": "with replay", "mismatch_kl_without_replay": "without replay"},
+            {"mismatch_kl": "with replay", "mismatch_kl_no_replay": "without replay"},
             True,
         ),
         ("tokens/s", orchestrator, {"tokens_per_second": "trained tokens"}, False),

@@ -24,7 +24,7 @@ def run_of(folder: Path) -> Path:
             waiting=0,
         )
     metrics.log(2, reward=0.75, lag_mean=3.0, generated=20, trained=12, dropped={"failed": 4}, waiting=4)
-    Metrics(folder, "trainer", 0, 1).log(1, mismatch_kl=1e-6)
+    Metrics(folder, "trainer", 0, 1).log(1, mismatch_kl=1e-6, mismatch_kl_no_replay=2e-3)
     Events(folder, "orchestrator", 0, 1).emit("evaluation", version=2, reward=0.5, rollouts=4)
     return folder
 
@@ -37,13 +37,14 @@ def test_the_table_takes_the_last_line_of_a_step(tmp_path: Path) -> None:
     assert rows["rollouts waiting"] == "4"
     assert rows["mean lag, versions"] == "2"
     assert rows["mismatch KL with replay"] == "1e-06"
-    assert rows["mismatch KL without replay"] == "-"
+    assert rows["mismatch KL without replay"] == "0.002"
     assert rows["last evaluation"] == "0.500 (version 2)"
 
 
 def test_a_run_without_metrics_has_dashes(tmp_path: Path) -> None:
     rows = dict(table(tmp_path))
     assert rows["steps"] == "0"
+    assert rows["mismatch KL with replay"] == "-"
     assert rows["rollouts dropped"] == "-"
 
 
