@@ -1,8 +1,8 @@
 """Router replay: torchtitan's router, made to send each token to the experts that the engine chose.
 
-The gate stays in the gradient: recorded ids pick which of its scores weigh the experts. An id of -1 means "not
-recorded" and is routed naturally. Ids of one token must differ: torchtitan counts tokens by a one-hot map, and a
-doubled id would leave rows of the grouped product unwritten.
+The gate stays in the gradient: recorded ids pick which of its scores weigh the experts. An id of -1 means
+"not recorded" and is routed naturally. Ids of one token must differ: torchtitan counts tokens by a one-hot map,
+and a doubled id would leave rows of the grouped product unwritten.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def routers(model: Any) -> list[ReplayRouter]:
 
 @contextmanager
 def replaying(model: Any, ids: Sequence[torch.Tensor] | None) -> Iterator[None]:
-    """Replay ids (one tensor a router) until the block ends; keep it open through backward. None: no replay."""
+    """Replay ids (one tensor a router) until the block ends, backward included. None: no replay."""
     found = routers(model)
     if ids is not None and len(ids) != len(found):
         raise ValueError(f"{len(ids)} recorded layers for {len(found)} routers")

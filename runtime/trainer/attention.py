@@ -1,7 +1,7 @@
 """Attention with a dense mask: the one inner attention that trains on a CPU, and SDPA on a GPU.
 
-torchtitan's own choices (FlexAttention, varlen) have no backward on a CPU. Argument names are fixed: torchtitan
-finds the sharding of an input by its name.
+torchtitan's own choices (FlexAttention, varlen) have no backward on a CPU. Argument names are fixed:
+torchtitan finds the sharding of an input by its name.
 """
 
 from __future__ import annotations

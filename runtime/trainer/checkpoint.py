@@ -1,4 +1,4 @@
-"""Distributed checkpoints for resume: model and optimizer by DCP, counters in trainer.json, COMPLETE at the end."""
+"""Checkpoints for resume: model and optimizer by DCP, counters in trainer.json, COMPLETE last."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def save_checkpoint(
 
 
 def load_newest(folder: Path, module: Any, optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Load the newest complete checkpoint of `folder`, on any layout; its trainer.json, None where there is none."""
+    """Load the newest complete checkpoint, on any layout; its trainer.json, None where there is none."""
     found = [str(newest_complete(folder) or "") if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(found, src=0)
     if not found[0]:

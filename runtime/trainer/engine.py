@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -82,24 +81,12 @@ def forward(
     return result.detach()
 
 
-@dataclass
-class Comparison:
-    """Sums over trained tokens of all ranks: k3 with the engine, the same over fresh tokens, and counts."""
-
-    kl: float
-    kl_fresh: float
-    tokens: float
-    fresh: float
-
-
-def measure(
-    model: Trainable, micro: list[Rows], temperature: float, replay: bool
-) -> tuple[list[torch.Tensor], None]:
+def measure(model: Trainable, micro: list[Rows], temperature: float, replay: bool) -> list[torch.Tensor]:
     """Log probabilities without gradients; the model is resharded after it."""
     with torch.no_grad():
         out = [forward(model, rows, temperature, replay, None) for rows in micro]
     titan.reshard(model.module)
-    return out, None
+    return out
 
 
 def total(model: Trainable, values: list[float]) -> list[float]:
@@ -125,7 +112,7 @@ def train_step(
     temperature = float(batch.meta.get("temperature", 1.0))
     micro = rows_of(model, batch, settings.micro_batch_tokens)
     tokens = max(1.0, float((batch.loss_mask != 0).sum()))
-    natural = measure(model, micro, temperature, False)[0] if compare else None
+    natural = measure(model, micro, temperature, False) if compare else None
     sums = [0.0] * 8
     for number, rows in enumerate(micro):
         mask = torch.from_numpy(rows.mask).to(model.device)

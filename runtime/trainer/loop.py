@@ -1,4 +1,4 @@
-"""The trainer's life: load or resume, wait for batch k, train, publish version k, checkpoint, until max_steps."""
+"""The trainer's life: load or resume, then for each batch train, publish, checkpoint, until max_steps."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def check_gate(numbers: dict[str, float]) -> None:
         return
     if numbers["replay_excess"] > 2 * numbers["replay_noise"] + 1e-9:
         raise ReplayGate(
-            f"mismatch KL with router replay {with_replay:.3e}, without {without:.3e}: replay must not be worse. "
-            "The recorded experts do not belong to these tokens, or engine and trainer hold different weights."
+            f"mismatch KL with router replay {with_replay:.3e}, without {without:.3e}: replay must not be "
+            "worse. The recorded experts do not belong to these tokens, or the weights differ."
         )
 
 

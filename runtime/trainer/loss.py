@@ -1,4 +1,4 @@
-"""Per-token policy losses, as pure functions. Sums, not means: the caller divides by the global token count."""
+"""Per-token policy losses, as pure functions. Sums: the caller divides by the global token count."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prlc.schema.trainer import Loss
 
 @dataclass
 class LossSums:
-    """Sum of the loss over trained tokens (carries the gradient) and how many got none (masked or clipped)."""
+    """Sum of the loss over trained tokens (carries the gradient) and how many got none."""
 
     loss: torch.Tensor
     masked: torch.Tensor

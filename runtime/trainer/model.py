@@ -1,4 +1,4 @@
-"""A trainable model from a Hugging Face folder: torchtitan's Qwen3, sized by config.json, spread over the mesh."""
+"""A trainable model from a Hugging Face folder: torchtitan's Qwen3 on the mesh."""
 
 from __future__ import annotations
 
@@ -73,16 +73,16 @@ def model_config(hf: dict[str, Any], length: int) -> Any:
     rotary = titan.CosSinRoPE.Config(
         dim=head, max_seq_len=length, theta=float(rope.get("rope_theta", hf.get("rope_theta", 10000.0)))
     )
-    common = dict(
-        n_layers=count,
-        dim=dim,
-        n_heads=heads,
-        n_kv_heads=hf.get("num_key_value_heads", heads),
-        head_dim=head,
-        fuse_qkv=False,
-        attn_backend="flex",
-        rope=rotary,
-    )
+    common = {
+        "n_layers": count,
+        "dim": dim,
+        "n_heads": heads,
+        "n_kv_heads": hf.get("num_key_value_heads", heads),
+        "head_dim": head,
+        "fuse_qkv": False,
+        "attn_backend": "flex",
+        "rope": rotary,
+    }
     dense = titan.qwen3._build_qwen3_layers(hidden_dim=hf["intermediate_size"], **common)
     layers = dense
     if kind == "qwen3_moe":

@@ -1,8 +1,8 @@
 """Samples into rows, rows into micro-batches: the same on every rank, and equal in count and shape on all.
 
-Samples lie end to end in rows as wide as the longest sample needs; positions restart and a document number keeps
-attention inside a sample. Rows go to ranks in turn, fullest first, back and forth, so that ranks get about the
-same number of tokens. What does not fill up is padding of document -1.
+Samples lie end to end in rows as wide as the longest sample needs; positions restart and a document number
+keeps attention inside a sample. Rows go to ranks in turn, fullest first, back and forth, so that ranks get
+about the same number of tokens. What does not fill up is padding of document -1.
 """
 
 from __future__ import annotations

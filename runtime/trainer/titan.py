@@ -55,7 +55,7 @@ _bf16_experts = GroupedExperts.forward
 
 
 def start_processes(device: str, deadline: float) -> torch.device:
-    """Join the process group of torchrun, or make one of a single process. `deadline`: seconds of a collective."""
+    """Join the process group of torchrun, or make one of one process. `deadline`: seconds a collective."""
     timeout = timedelta(seconds=deadline)
     backend = "gloo" if device == "cpu" else "nccl"
     if device == "cuda":
