@@ -14,7 +14,7 @@ OFFLINE = (
 
 def launches(inputs: LaunchInputs) -> tuple[Launch, ...]:
     """One Launch a role, in the topology's order. Raises ValueError, KeyError (no port in the ledger)."""
-    made = {e.role: engine(inputs, e) for e in inputs.layout.engines}
+    made: dict[str, Launch] = {e.role: engine(inputs, e) for e in inputs.layout.engines}
     for role in inputs.topology.roles:
         if role.kind == "trainer":
             made[role.name] = _trainer(inputs, role.name)
