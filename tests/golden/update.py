@@ -1,4 +1,4 @@
-"""Write tests/golden from the examples: `python -m tests.golden.update`. Read the diff before you commit it."""
+"""Write tests/golden from the examples: `python -m tests.golden.update`. Read the diff before a commit."""
 
 from __future__ import annotations
 
