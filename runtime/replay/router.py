@@ -1,7 +1,7 @@
 """Router replay: torchtitan's router, made to send each token to the experts that the engine chose.
 
 The gate stays in the gradient: recorded ids pick which of its scores weigh the experts. An id of -1 means
-"not recorded" and is routed naturally. Ids of one token must differ: torchtitan counts tokens by a one-hot map,
+"not recorded" and is routed naturally. Ids of one token must differ: torchtitan counts tokens by one-hot map,
 and a doubled id would leave rows of the grouped product unwritten.
 """
 
