@@ -1,46 +1,45 @@
-"""The port ledger: ports from the cluster's base port on, none used twice in a run."""
+"""One port a process and purpose, counted from the cluster's base port, none twice on a node."""
 
 from __future__ import annotations
 
-from prlc.compiler.layout import EngineLayout, Layout, PortUse
+from collections import defaultdict
 
-DATA_PARALLEL_PORTS = 32  # vLLM takes consecutive ports from the data-parallel master's on
+from prlc.compiler.layout import EngineLayout, PortUse
 
-
-def server_node(engine: EngineLayout, server: int, gpus_per_node: int) -> int:
-    """Node index of one server: the servers of a replica fill its nodes in order. gpus_per_node >= tp."""
-    per_node = max(1, gpus_per_node // engine.tp)
-    return engine.nodes[min(server // per_node, len(engine.nodes) - 1)]
+DATA_PARALLEL_MASTER_PORTS = 32  # vLLM takes further ports from the one that it is given
 
 
-def ports(layout: Layout, *, base_port: int, gpus_per_node: int) -> tuple[PortUse, ...]:
-    """Ports of every process that listens. Raises ValueError when the range leaves 65535."""
-    uses: list[PortUse] = []
-    following = base_port
+def port_ledger(
+    base: int,
+    engines: tuple[EngineLayout, ...],
+    trainer_node: int,
+    orchestrator_node: int,
+    router_node: int | None,
+    store_node: int | None,
+) -> tuple[PortUse, ...]:
+    """All ports of a run in a stable order. Two processes of one node never share one."""
+    following: dict[int, int] = defaultdict(lambda: base)
+    found: list[PortUse] = []
 
-    def take(node: int, role: str, index: int, purpose: str, width: int = 1) -> None:
-        nonlocal following
-        uses.append(PortUse(node=node, port=following, role=role, index=index, purpose=purpose))
-        following += width
+    def take(node: int, role: str, index: int, purpose: str, count: int = 1) -> None:
+        found.append(PortUse(node=node, port=following[node], role=role, index=index, purpose=purpose))
+        following[node] += count
 
-    take(layout.trainer.nodes[0], "trainer", 0, "rendezvous")
-    take(layout.orchestrator_node, "orchestrator", 0, "metrics")
-    apart = len(layout.engines) > 1
-    for engine in layout.engines:
-        for server in range(engine.servers):
-            node = server_node(engine, server, gpus_per_node)
-            take(node, engine.role, server, "http")
-            if apart:
-                take(node, engine.role, server, "side_channel")
-            if engine.dp > 1 and server % engine.dp == 0:
-                take(node, engine.role, server, "data_parallel_rpc")
-                take(node, engine.role, server, "data_parallel_master", DATA_PARALLEL_PORTS)
-    if layout.router == "vllm-router":
-        take(layout.router_node, "router", 0, "http")
-        take(layout.router_node, "router", 0, "metrics")
-    if layout.store is not None:
-        take(layout.store.master_node, "store", 0, "rpc")
-        take(layout.store.master_node, "store", 0, "metrics")
-    if following > 65536:
-        raise ValueError(f"ports {base_port}..{following - 1} leave the range; lower the cluster's base_port")
-    return tuple(uses)
+    take(trainer_node, "trainer", 0, "rendezvous")
+    take(orchestrator_node, "orchestrator", 0, "metrics")
+    if router_node is not None:
+        take(router_node, "router", 0, "http")
+        take(router_node, "router", 0, "metrics")
+    if store_node is not None:
+        take(store_node, "store", 0, "rpc")
+        take(store_node, "store", 0, "metrics")
+    for layout in engines:
+        for index in range(layout.servers):
+            node = layout.nodes[index * len(layout.nodes) // layout.servers]
+            take(node, layout.role, index, "http")
+            if layout.role != "engine":
+                take(node, layout.role, index, "side_channel")
+            if layout.dp > 1 and index % layout.dp == 0:
+                take(node, layout.role, index, "data_parallel_rpc")
+                take(node, layout.role, index, "data_parallel_master", DATA_PARALLEL_MASTER_PORTS)
+    return tuple(found)

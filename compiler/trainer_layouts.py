@@ -1,60 +1,72 @@
-"""Every legal mesh of the trainer: dp_replicate x dp_shard x cp ranks, ep borrowed from dp_shard x cp."""
+"""Every legal mesh of the trainer on a given number of nodes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import itertools
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from prlc.compiler.layout import TrainerLayout
+
+if TYPE_CHECKING:
+    from prlc.catalog import ModelFacts
+    from prlc.schema.run import RunSpec
+
+CP_DEGREES = (1, 2, 4, 8)
+EP_DEGREES = (1, 2, 4, 8, 16, 32, 64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mesh:
-    """Degrees of one candidate."""
-
-    dp_replicate: int
-    dp_shard: int
-    cp: int
-    ep: int
-
-    @property
-    def world(self) -> int:
-        """Ranks."""
-        return self.dp_replicate * self.dp_shard * self.cp
+def pinned(value: int | str, options: tuple[int, ...]) -> tuple[int, ...]:
+    """The options, or the one value that the spec holds."""
+    return options if value == "auto" else (int(value),)
 
 
-def mesh_faults(mesh: Mesh, *, world: int, num_experts: int, heads: int, seq_len: int) -> tuple[str, ...]:
-    """The inequalities that a mesh breaks, with their numbers; empty for a legal one. num_experts is 0 when dense.
+def meshes(spec: RunSpec, facts: ModelFacts, world: int) -> Iterator[tuple[int, int, int, int]]:
+    """(dp_replicate, dp_shard, cp, ep) with dp_replicate x dp_shard x cp = world, ep % cp == 0,
+    (dp_shard x cp) % ep == 0, num_experts % ep == 0 and seq_len % (2 x cp) == 0 (both halves of a rank's share).
 
-    Source: prime-rl and torchtitan 0.3.0 mesh checks; DeepEP's num_experts % ranks == 0.
+    Source: torchtitan 0.3.0 ParallelDims; the head-tail balancer of context parallelism.
     """
-    faults = []
-    if mesh.world != world:
-        faults.append(f"dp_replicate x dp_shard x cp = {mesh.world}, must be {world} ranks")
-    if num_experts == 0 and mesh.ep != 1:
-        faults.append(f"ep = {mesh.ep} for a dense model, must be 1")
-    if num_experts and num_experts % mesh.ep:
-        faults.append(f"{num_experts} experts % ep {mesh.ep} = {num_experts % mesh.ep}, must be 0")
-    if (mesh.dp_shard * mesh.cp) % mesh.ep:
-        faults.append(f"(dp_shard {mesh.dp_shard} x cp {mesh.cp}) % ep {mesh.ep} must be 0")
-    if mesh.ep != 1 and mesh.ep % mesh.cp:
-        faults.append(f"ep {mesh.ep} % cp {mesh.cp} = {mesh.ep % mesh.cp}, must be 0")
-    if mesh.cp > 1 and seq_len % (2 * mesh.cp):
-        faults.append(f"seq_len {seq_len} % (2 x cp {mesh.cp}) = {seq_len % (2 * mesh.cp)}, must be 0")
-    if heads % mesh.cp:
-        faults.append(f"{heads} attention heads % cp {mesh.cp} = {heads % mesh.cp}, must be 0")
-    return tuple(faults)
+    asked = spec.trainer.parallel
+    hold = (lambda name: "auto" if asked == "auto" else getattr(asked, name))  # fmt: skip
+    replicas = (1,) if hold("dp_replicate") == "auto" else (int(hold("dp_replicate")),)
+    cps = pinned(hold("cp"), CP_DEGREES)
+    eps = pinned(hold("ep"), EP_DEGREES if facts.num_experts else (1,))
+    for replicate, cp, ep in itertools.product(replicas, cps, eps):
+        if world % (replicate * cp) or spec.sequence.seq_len % (2 * cp if cp > 1 else 1):
+            continue
+        shard = world // (replicate * cp)
+        if hold("dp_shard") not in ("auto", shard):
+            continue
+        if ep % cp and ep > 1:
+            continue
+        if ep > 1 and ((shard * cp) % ep or facts.num_experts % ep):
+            continue
+        if cp > 1 and facts.heads % cp:
+            continue
+        yield replicate, shard, cp, ep
 
 
-def divisors(number: int) -> tuple[int, ...]:
-    """Divisors of a positive number, ascending."""
-    return tuple(d for d in range(1, number + 1) if number % d == 0)
-
-
-def meshes(*, world: int, num_experts: int, heads: int, seq_len: int) -> tuple[Mesh, ...]:
-    """All legal meshes of `world` ranks, in ascending order of (dp_replicate, cp, ep)."""
-    found = []
-    for replicate in divisors(world):
-        for cp in divisors(world // replicate):
-            for ep in divisors(world // replicate):
-                mesh = Mesh(dp_replicate=replicate, dp_shard=world // replicate // cp, cp=cp, ep=ep)
-                if not mesh_faults(mesh, world=world, num_experts=num_experts, heads=heads, seq_len=seq_len):
-                    found.append(mesh)
-    return tuple(found)
+def trainer_layouts(
+    spec: RunSpec, facts: ModelFacts, nodes: tuple[int, ...], ranks_per_node: int, device: str
+) -> Iterator[TrainerLayout]:
+    """Every mesh of these nodes, with and without optimizer offload and recompute, cheapest options first."""
+    asked = spec.trainer.optimizer.offload
+    offloads: tuple[Literal["none", "cpu"], ...] = ("none", "cpu") if asked == "auto" else (asked,)
+    recompute = spec.trainer.activation_checkpoint
+    checkpoints: tuple[Literal["none", "selective", "full"], ...]
+    checkpoints = (("none",) if device == "cpu" else ("full",)) if recompute == "auto" else (recompute,)
+    for replicate, shard, cp, ep in meshes(spec, facts, len(nodes) * ranks_per_node):
+        for offload, checkpoint in itertools.product(("none",) if device == "cpu" else offloads, checkpoints):
+            yield TrainerLayout(
+                nodes=nodes,
+                ranks_per_node=ranks_per_node,
+                dp_replicate=replicate,
+                dp_shard=shard,
+                cp=cp,
+                ep=ep,
+                offload=offload,
+                activation_checkpoint=checkpoint,
+                micro_batch_tokens=math.ceil(spec.sequence.seq_len / cp),
+            )
