@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from prlc.schema.codec import load
 from prlc.schema.hardware import Cluster
 from prlc.schema.run import RunSpec

@@ -1,7 +1,6 @@
 """Trainer meshes: what is legal, and that nothing else is enumerated."""
 
 import pytest
-
 from prlc.compiler.trainer_layouts import Mesh, mesh_faults, meshes
 
 GLM = {"num_experts": 256, "heads": 64, "seq_len": 131072}
