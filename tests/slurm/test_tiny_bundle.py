@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,15 +22,26 @@ STEPS = 3
 LIMIT = 900.0  # s; a guard against a hang
 
 
+def python(module: str, *arguments: str) -> None:
+    """Run a module of the runtime, as the demo does."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    subprocess.run([sys.executable, "-m", module, *arguments], check=True, timeout=600, env=environment)
+
+
 def spec(folder: Path) -> Path:
-    """The example with few steps and a model made here."""
-    model = folder / "model"
-    subprocess.run(
-        [sys.executable, "-m", "prlc.runtime.ops.tiny_model", "--out", str(model), "--seed", "0"],
-        check=True, timeout=300,
+    """The example with few steps and a model made here; without the warm start all rewards would be equal."""
+    random, data, model = (str(folder / name) for name in ("random", "demonstrations.jsonl", "model"))
+    python("prlc.runtime.ops.tiny_model", "--out", random, "--seed", "0")
+    python(
+        "prlc.runtime.environments.demonstrations",
+        "--env", "lookup", "--n", "2048", "--noise", "0.5", "--seed", "1", "--out", data,
+    )  # fmt: skip
+    python(
+        "prlc.runtime.trainer.sft",
+        "--model", random, "--data", data, "--steps", "150", "--lr", "2e-3", "--out", model,
     )  # fmt: skip
     document = yaml.safe_load((EXAMPLES / "tiny-moe-slurm-3.yaml").read_text("utf-8"))
-    document["checkpoint"] = str(model)
+    document["checkpoint"] = model
     document["algorithm"]["max_steps"] = STEPS
     for key in ("cluster", "model"):
         if (EXAMPLES / document[key]).exists():
