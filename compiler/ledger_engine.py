@@ -40,7 +40,7 @@ def all2all_entry(kind: All2All, *, tokens: int, hidden: int, experts: int, mult
 def weights_entry(
     *, dense_params: int, replicated_params: int, routed_params: int, tp: int, ep: int, bytes_per_param: float
 ) -> LedgerEntry:
-    """Weights of a GPU: dense parts over tp, replicated ones (MLA latent, indexer) whole, experts over ep or tp."""
+    """Weights of a GPU: dense over tp, replicated ones (MLA latent, indexer) whole, experts over ep or tp."""
     ranks = ep if ep > 1 else tp
     size = int((dense_params / tp + replicated_params + routed_params / ranks) * bytes_per_param)
     return LedgerEntry(

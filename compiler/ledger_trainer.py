@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from prlc.compiler.trainer_layouts import Mesh
+from prlc.compiler.layout import TrainerLayout
 from prlc.schema.plan import LedgerEntry
 
 GIB = 2**30
@@ -31,11 +30,10 @@ class TrainerShape:
 
 def trainer_ledger(
     shape: TrainerShape,
-    mesh: Mesh,
+    mesh: TrainerLayout,
     *,
     tokens: int,
     capacity: int,
-    offload: Literal["none", "cpu"],
     imbalance: float = 1.2,
 ) -> tuple[LedgerEntry, ...]:
     """Entries for one rank. `tokens`: one micro-batch after the cp split; capacity: bytes of the GPU.
@@ -44,7 +42,7 @@ def trainer_ledger(
     """
     params = shape.dense_params + shape.routed_params
     shards = mesh.dp_shard * mesh.cp
-    per_param = 8 if offload == "cpu" else 16
+    per_param = 8 if mesh.offload == "cpu" else 16
     dense_unit = shape.dense_params // max(1, shape.layers)
     routed_unit = shape.routed_params // max(1, shape.moe_layers) // mesh.ep
     unit = dense_unit + routed_unit

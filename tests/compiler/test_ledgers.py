@@ -1,8 +1,10 @@
 """Ledgers against published figures and against their own sums."""
 
+from typing import Literal
+
+from prlc.compiler.layout import TrainerLayout
 from prlc.compiler.ledger_engine import all2all_entry, kv_tokens, low_latency_bytes, weights_entry
 from prlc.compiler.ledger_trainer import TrainerShape, trainer_ledger
-from prlc.compiler.trainer_layouts import Mesh
 from prlc.schema.plan import Ledger
 
 GLM = TrainerShape(
@@ -19,10 +21,19 @@ GLM = TrainerShape(
 CARD = 140 * 2**30
 
 
-def ledger(ep: int, offload: str = "cpu") -> Ledger:
-    entries = trainer_ledger(
-        GLM, Mesh(dp_replicate=1, dp_shard=24, cp=4, ep=ep), tokens=32768, capacity=CARD, offload=offload
-    )  # type: ignore[arg-type]
+def ledger(ep: int, offload: Literal["none", "cpu"] = "cpu") -> Ledger:
+    mesh = TrainerLayout(
+        nodes=tuple(range(12)),
+        ranks_per_node=8,
+        dp_replicate=1,
+        dp_shard=24,
+        cp=4,
+        ep=ep,
+        offload=offload,
+        activation_checkpoint="full",
+        micro_batch_tokens=32768,
+    )
+    entries = trainer_ledger(GLM, mesh, tokens=32768, capacity=CARD)
     return Ledger(role="trainer", resource="hbm", capacity=CARD, entries=entries)
 
 
@@ -38,7 +49,8 @@ def test_experts_over_ranks_shrink_what_is_gathered_and_not_the_state() -> None:
 
 
 def test_offload_halves_the_state() -> None:
-    there, gone = ({e.what: e.bytes for e in ledger(8, o).entries}["sharded state"] for o in ("none", "cpu"))
+    options: tuple[Literal["none", "cpu"], ...] = ("none", "cpu")
+    there, gone = ({e.what: e.bytes for e in ledger(8, o).entries}["sharded state"] for o in options)
     assert there == 2 * gone
 
 
