@@ -1,0 +1,92 @@
+"""Reads one entry of the catalog. Nobody else opens its files; only the file that was asked for is read."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import yaml
+
+from prlc.catalog import huggingface
+from prlc.catalog.errors import CatalogError, unknown
+from prlc.schema import codec
+from prlc.schema.hardware import Cluster, Gpu
+from prlc.schema.model import Model
+
+Kind = Literal["model", "gpu", "cluster"]
+FOLDERS: dict[Kind, str] = {"model": "models", "gpu": "gpus", "cluster": "clusters"}
+# libyaml parses ten times faster; the pure-Python loader reads the same documents
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+T = TypeVar("T", Model, Gpu, Cluster)
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """Names of that kind in the catalog, sorted."""
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")))
+
+
+def model(name_or_path: str | Path) -> Model:
+    """A model by catalog name, by the path of a model file, of a config.json or of a folder with one.
+
+    Raises CatalogError.
+    """
+    found = _named(Model, "model", str(name_or_path))
+    if found is not None:
+        return found
+    path = _path("model", name_or_path)
+    if path.is_dir() or path.suffix == ".json":
+        return huggingface.read(path)
+    return _decode(Model, path, str(path))
+
+
+def gpu(name: str) -> Gpu:
+    """A GPU by catalog name. Raises CatalogError."""
+    found = _named(Gpu, "gpu", name)
+    if found is None:
+        raise unknown("gpu", name, names("gpu"))
+    return found
+
+
+def cluster(name_or_path: str | Path) -> Cluster:
+    """A cluster by catalog name or by the path of a cluster file. Raises CatalogError."""
+    found = _named(Cluster, "cluster", str(name_or_path))
+    if found is not None:
+        return found
+    path = _path("cluster", name_or_path)
+    if path.is_dir():
+        raise CatalogError(f"{path} is a folder, not a cluster file", "give the YAML file in it")
+    return _decode(Cluster, path, str(path))
+
+
+@cache
+def _folder(kind: Kind) -> Traversable:
+    return files("prlc.catalog") / FOLDERS[kind]
+
+
+def _named(cls: type[T], kind: Kind, name: str) -> T | None:
+    if name != Path(name).name:
+        return None
+    file = _folder(kind) / f"{name}.yaml"
+    return _decode(cls, file, f"catalog {kind} {name}") if file.is_file() else None
+
+
+def _path(kind: Kind, name_or_path: str | Path) -> Path:
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    looks_like_path = isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml", ".json")
+    if looks_like_path or str(name_or_path).startswith((".", "/", "~")):
+        raise CatalogError(f"no such {kind} file or folder: {name_or_path}", f"or one of: {', '.join(names(kind))}")
+    raise unknown(kind, path.name, names(kind))  # 'org/Name' of the hub: its last part is close to our name
+
+
+def _decode(cls: type[T], file: Traversable | Path, where: str) -> T:
+    try:
+        return codec.decode(cls, yaml.load(file.read_text("utf-8"), LOADER), where)
+    except codec.DocumentError as error:
+        raise CatalogError(f"{where} is not a valid {cls.__name__.lower()} entry", str(error)) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise CatalogError(f"{where} cannot be read: {error}") from error
