@@ -1,0 +1,165 @@
+"""spec -> plan: resolve, rules, solve, ledgers, forecast, reasons. Touches nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from prlc.compiler.configs import checkpoint_path, orchestrator_config, trainer_config
+from prlc.compiler.decisions import decisions, table
+from prlc.compiler.forecast import forecast
+from prlc.compiler.launch import launches
+from prlc.compiler.layout import LaunchInputs
+from prlc.compiler.ledger_engine import engine_ledger
+from prlc.compiler.ledger_host import host_ledgers
+from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.pins import with_pins
+from prlc.compiler.resolve import resolve
+from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
+from prlc.compiler.solve import NoLayout, Solution, solve
+from prlc.compiler.topology import topology
+from prlc.schema.diagnostics import Diagnostic, Note
+from prlc.schema.plan import (
+    Alternative,
+    ClusterSummary,
+    Ledger,
+    ModelSummary,
+    Plan,
+    SlurmOptions,
+    Warning,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prlc.compiler.layout import Layout
+    from prlc.compiler.resolve import Resolved
+
+
+def plan(
+    text: str, filename: str, pins: Mapping[str, str] | None = None
+) -> tuple[Plan | None, list[Diagnostic]]:
+    """The plan of a spec, or None with every reason why there is none; warnings come with the plan.
+
+    `pins` maps spec paths to values, e.g. {"trainer.parallel.ep": "16"}; they replace what the spec says.
+    """
+    resolved, found = resolve(with_pins(text, pins or {}), filename)
+    if resolved is None:
+        return None, found
+    for rule in SPEC_RULES:
+        found.extend(rule(resolved))
+    if any(d.severity == "error" for d in found):
+        return None, found
+    try:
+        solution = solve(resolved)
+    except NoLayout as error:
+        found.append(
+            Diagnostic(
+                code="PRL400",
+                severity="error",
+                message=error.why,
+                span=resolved.span(("cluster",)),
+                notes=(Note("help", error.cure),),
+            )
+        )
+        return None, found
+    layout = solution.best.layout
+    ledgers = all_ledgers(resolved, layout)
+    for rule in LAYOUT_RULES:
+        found.extend(rule(resolved, layout, ledgers))
+    if any(d.severity == "error" for d in found):
+        return None, found
+    return _assemble(resolved, solution, ledgers, text, found), found
+
+
+def all_ledgers(resolved: Resolved, layout: Layout) -> tuple[Ledger, ...]:
+    """Memory of every role."""
+    spec, facts, gpu = resolved.spec, resolved.facts, resolved.gpu
+    return (
+        trainer_ledger(facts, gpu, layout.trainer, spec.trainer.precision, spec.sequence.seq_len),
+        *(engine_ledger(facts, gpu, e, spec.inference.precision, layout.router_replay) for e in layout.engines),
+        *host_ledgers(spec, facts, resolved.cluster, layout),
+    )
+
+
+def _assemble(
+    resolved: Resolved, solution: Solution, ledgers: tuple[Ledger, ...], text: str, found: list[Diagnostic]
+) -> Plan:
+    spec, facts, layout = resolved.spec, resolved.facts, solution.best.layout
+    roles = topology(spec.name, layout, resolved.gpu.device)
+    trainer, orchestrator = trainer_config(resolved, layout), orchestrator_config(resolved, layout)
+    started = launches(
+        LaunchInputs(
+            spec=spec,
+            model=resolved.model,
+            facts=facts,
+            gpu=resolved.gpu,
+            cluster=resolved.cluster,
+            layout=layout,
+            topology=roles,
+            trainer=trainer,
+            orchestrator=orchestrator,
+        )
+    )
+    row_bytes = 1 if facts.num_experts <= 256 else 2
+    return Plan(
+        compiler=version("prlc"),
+        name=spec.name,
+        spec_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        spec_text=text,
+        model=ModelSummary(
+            name=resolved.model.name,
+            checkpoint=checkpoint_path(resolved),
+            model_type=resolved.model.model_type,
+            attention=facts.attention_kind,
+            total_params=facts.total_params,
+            active_params=facts.active_params,
+            layers=facts.layers,
+            moe_layers=facts.moe_layers,
+            num_experts=facts.num_experts,
+            top_k=facts.top_k,
+            replay_bytes_per_token=facts.layers * facts.top_k * row_bytes if facts.num_experts else 0,
+        ),
+        cluster=ClusterSummary(
+            name=resolved.cluster.name,
+            target=layout.target,
+            nodes=layout.nodes,
+            gpus_per_node=resolved.cluster.node.gpus,
+            gpu=resolved.gpu.name,
+        ),
+        run_dir=f"runs/{spec.name}" if spec.runtime.run_dir == "auto" else spec.runtime.run_dir,
+        environment_setup=spec.runtime.venv,
+        table=table(resolved, solution),
+        ledgers=ledgers,
+        forecast=forecast(spec, facts, resolved.gpu, resolved.cluster, layout),
+        decisions=decisions(resolved, solution),
+        warnings=tuple(
+            Warning(code=d.code, message=d.message, help=next((n.text for n in d.notes if n.label == "help"), ""))
+            for d in found
+        ),
+        alternatives=tuple(
+            Alternative(
+                value=", ".join(row.layout for row in table(resolved, Solution(c, (), 0, 0))),
+                outcome=f"step {c.step:.1f} s on {c.gpus} GPUs; chosen: {solution.best.step:.1f} s on {solution.best.gpus}",
+            )
+            for c in solution.others[:10]
+        ),
+        topology=roles,
+        trainer=trainer,
+        orchestrator=orchestrator,
+        launches=started,
+        slurm=SlurmOptions(options=_slurm_options(resolved)),
+    )
+
+
+def _slurm_options(resolved: Resolved) -> tuple[tuple[str, str], ...]:
+    slurm, cluster = resolved.spec.slurm, resolved.cluster
+    named = ("partition", "account", "qos", "reservation", "constraint", "exclude")
+    found = [(name, value) for name in named if (value := getattr(slurm, name)) is not None]
+    if slurm.time is not None:
+        minutes = max(1, round(slurm.time / 60))
+        found.append(("time", f"{minutes // 60:02d}:{minutes % 60:02d}:00"))
+    if resolved.gpu.device == "cuda":
+        found += [("gpus-per-node", str(cluster.node.gpus)), ("exclusive", "")]
+    return tuple(found)
