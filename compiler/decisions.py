@@ -1,0 +1,174 @@
+"""Every value that the compiler derived, with its reason, and the plan's table of roles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prlc.compiler.solve import Choice, Solution
+from prlc.schema.plan import Alternative, Decision, RoleSummary
+
+if TYPE_CHECKING:
+    from prlc.compiler.layout import EngineLayout
+    from prlc.compiler.resolve import Resolved
+
+
+def node_range(nodes: tuple[int, ...]) -> str:
+    """(0, 1, 2) -> '0-2'."""
+    return f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}"
+
+
+def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
+    """One row a role that computes."""
+    choice, spec = solution.best, resolved.spec
+    mesh = choice.layout.trainer
+    parts = [f"fsdp {mesh.dp_shard * mesh.cp} = dp {mesh.dp_shard} x cp {mesh.cp}", f"ep {mesh.ep}"]
+    if mesh.dp_replicate > 1:
+        parts.insert(0, f"hsdp {mesh.dp_replicate}")
+    if mesh.offload == "cpu":
+        parts.append("optimizer on cpu")
+    rows = [
+        RoleSummary(
+            role="trainer",
+            nodes=node_range(mesh.nodes),
+            gpus=mesh.world,
+            layout=", ".join([*parts, spec.trainer.precision]),
+            reason=_mesh_reason(resolved, choice),
+        )
+    ]
+    for engine in choice.layout.engines:
+        rows.append(
+            RoleSummary(
+                role=engine.role,
+                nodes=node_range(engine.nodes),
+                gpus=engine.gpus,
+                layout=f"{engine.replicas} x (tp {engine.tp}, dp {engine.dp}, ep {engine.ep}), {spec.inference.precision}",
+                reason=_engine_reason(engine),
+            )
+        )
+    return tuple(rows)
+
+
+def _mesh_reason(resolved: Resolved, choice: Choice) -> str:
+    mesh, facts = choice.layout.trainer, resolved.facts
+    if mesh.world == 1:
+        return "one rank: the model needs no sharding"
+    per_layer = facts.params.get("routed_experts", 0) / max(1, facts.moe_layers) * 2 / 2**30
+    gather = f"ep {mesh.ep}: a layer gathers {per_layer / mesh.ep:.1f} GiB of experts, not {per_layer:.1f}"
+    tokens = f"cp {mesh.cp}: {mesh.micro_batch_tokens} tokens a rank"
+    return f"{gather}; {tokens}" if facts.num_experts else tokens
+
+
+def _engine_reason(engine: EngineLayout) -> str:
+    pool = f"KV pool {engine.kv_tokens / 1e6:.2f} M tokens a server"
+    return f"experts over {engine.ep} ranks; {pool}" if engine.ep > 1 else pool
+
+
+def _said(value: object) -> str:
+    return "(absent)" if value is None else str(value)
+
+
+def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
+    """One a derived value, in the spec's order."""
+    spec, choice = resolved.spec, solution.best
+    layout = choice.layout
+    mesh, algorithm = layout.trainer, spec.algorithm
+    splits = tuple(
+        Alternative(
+            value=f"{len(c.layout.trainer.nodes)} trainer nodes, {sum(len(e.nodes) for e in c.layout.engines)} engine nodes",
+            outcome=f"step {c.step:.1f} s ({c.step / choice.step - 1:+.1%})",
+        )
+        for c in solution.others[:5]
+    )
+    share = f"trainer {choice.trainer:.1f} s, rollouts {choice.rollouts:.1f} s, step {choice.step:.1f} s"
+    replay = "experts that the engine chose are replayed" if layout.router_replay else "no router to replay"
+    asked_parallel = spec.trainer.parallel
+    found = [
+        _decision("nodes", spec.nodes, layout.nodes, "objective", share),
+        _decision("trainer.nodes", spec.trainer.nodes, len(mesh.nodes), "solve", share, splits),
+        _decision(
+            "algorithm.router_replay",
+            algorithm.router_replay,
+            str(layout.router_replay).lower(),
+            "replay_wanted",
+            replay,
+        ),
+        _decision(
+            "algorithm.max_inflight_groups",
+            algorithm.max_inflight_groups,
+            layout.max_inflight_groups,
+            "inflight_groups",
+            f"{layout.max_inflight_groups * algorithm.group_size} rollouts / batch {algorithm.batch_size} + 0.8"
+            f" keeps the mean lag below {algorithm.max_off_policy_steps}",
+        ),
+    ]
+    for name in ("dp_replicate", "dp_shard", "cp", "ep"):
+        asked = "auto" if asked_parallel == "auto" else getattr(asked_parallel, name)
+        found.append(
+            _decision(
+                f"trainer.parallel.{name}", asked, getattr(mesh, name), "solve", _mesh_reason(resolved, choice)
+            )
+        )
+    found.append(
+        _decision(
+            "trainer.optimizer.offload",
+            spec.trainer.optimizer.offload,
+            mesh.offload,
+            "solve",
+            "moments and masters do not fit beside the activations" if mesh.offload == "cpu" else "its state fits",
+        )
+    )
+    found.append(
+        _decision(
+            "trainer.activation_checkpoint",
+            spec.trainer.activation_checkpoint,
+            mesh.activation_checkpoint,
+            "solve",
+            f"{mesh.micro_batch_tokens} tokens a rank",
+        )
+    )
+    inference = spec.inference
+    first = layout.engines[-1]
+    found += [
+        _decision("inference.tensor_parallel", inference.tensor_parallel, first.tp, "solve", _engine_reason(first)),
+        _decision("inference.data_parallel", inference.data_parallel, first.dp, "solve", _engine_reason(first)),
+        _decision(
+            "inference.expert_parallel",
+            inference.expert_parallel,
+            str(first.expert_parallel).lower(),
+            "shards_experts",
+            _engine_reason(first),
+        ),
+        _decision(
+            "inference.disaggregate",
+            inference.disaggregate,
+            str(len(layout.engines) > 1).lower(),
+            "solve",
+            f"rollouts of one batch take {choice.rollouts:.1f} s",
+        ),
+        _decision(
+            "inference.kv_offload",
+            inference.kv_offload,
+            "mooncake" if layout.store else "none",
+            "solve",
+            "replay with prefill and decode apart needs the store as KV path"
+            if layout.store
+            else "KV stays in the engines' own memory",
+        ),
+        _decision(
+            "inference.router",
+            inference.router,
+            layout.router,
+            "solve",
+            "one engine: nothing to route" if layout.router == "direct" else "sessions stay where their KV is",
+        ),
+    ]
+    return tuple(found)
+
+
+def _decision(
+    path: str, asked: object, value: object, rule: str, reason: str, alternatives: tuple[Alternative, ...] = ()
+) -> Decision:
+    said = _said(asked).lower() if isinstance(asked, bool) else _said(asked)
+    return Decision(
+        path=path, value=str(value), asked=said, rule=rule, reason=reason, alternatives=alternatives
+    )
