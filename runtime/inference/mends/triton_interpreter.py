@@ -29,7 +29,7 @@ def apply() -> None:
     """
     if os.environ.get("TRITON_INTERPRET") != "1":
         raise MendError(
-            "VLLM_USE_V2_MODEL_RUNNER=1 on a CPU needs TRITON_INTERPRET=1 in the environment before Python starts"
+            "VLLM_USE_V2_MODEL_RUNNER=1 on a CPU needs TRITON_INTERPRET=1 set before Python starts"
         )
     import triton.backends
 
@@ -38,7 +38,7 @@ def apply() -> None:
 
 
 def use_torch_sampler() -> None:
-    """Top-k and top-p by vLLM's PyTorch code: its Triton kernel does not run interpreted and ends the engine."""
+    """Top-k and top-p by vLLM's PyTorch code: its Triton kernel does not run interpreted."""
     import vllm.v1.sample.ops.topk_topp_sampler as sampler
 
     if not hasattr(sampler, "HAS_TRITON"):

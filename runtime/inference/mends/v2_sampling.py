@@ -1,4 +1,4 @@
-"""Stand-ins for the sampling kernels of Model Runner V2 (see v2_kernels.py); arguments in the kernels' order."""
+"""Stand-ins for the sampling kernels of Model Runner V2 (see v2_kernels.py); arguments in their order."""
 
 from __future__ import annotations
 
