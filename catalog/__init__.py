@@ -2,8 +2,27 @@
 
 from prlc.catalog.errors import CatalogError
 from prlc.catalog.facts import ModelFacts, facts
+from prlc.catalog.kv import KvBytes, KvDtype, kv_bytes
 from prlc.catalog.load import cluster, gpu, model, names
+from prlc.catalog.replay import ReplayBytes, replay_bytes
 from prlc.schema.hardware import Cluster, Gpu, Node
 from prlc.schema.model import Model
 
-__all__ = ["CatalogError", "Cluster", "Gpu", "Model", "ModelFacts", "Node", "cluster", "facts", "gpu", "model", "names"]
+__all__ = [
+    "CatalogError",
+    "Cluster",
+    "Gpu",
+    "KvBytes",
+    "KvDtype",
+    "Model",
+    "ModelFacts",
+    "Node",
+    "ReplayBytes",
+    "cluster",
+    "facts",
+    "gpu",
+    "kv_bytes",
+    "model",
+    "names",
+    "replay_bytes",
+]
