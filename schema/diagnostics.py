@@ -1,0 +1,161 @@
+"""What is wrong with a document or a plan, where, and its cure; as text for people and as JSON, GitHub annotations
+and SARIF for machines. The text has the shape that rustc and ruff print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Severity = Literal["error", "warning"]
+
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+RESET, BOLD, RED, YELLOW, BLUE = "\x1b[0m", "\x1b[1m", "\x1b[1;31m", "\x1b[1;33m", "\x1b[1;34m"
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one line of a file; `line` and `col` count from 1, `length` is in characters."""
+
+    file: str
+    line: int
+    col: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line below the source: its label (help, rule, note, more) and its text."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One finding. `code` is stable (PRLnnn); `label` stands under the source line, beside the underline."""
+
+    code: str
+    severity: Severity
+    message: str
+    span: Span | None = None
+    label: str = ""
+    notes: tuple[Note, ...] = ()
+
+
+def render_text(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], color: bool = False) -> str:
+    """All diagnostics for a terminal, a blank line between them. `sources` maps a file's name to its text;
+    a finding in a file that is not there is printed without its source line."""
+    return "\n".join(_one(d, sources, color) for d in diagnostics)
+
+
+def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str:
+    def paint(style: str, text: str) -> str:
+        return f"{style}{text}{RESET}" if color and text else text
+
+    strong = RED if diagnostic.severity == "error" else YELLOW
+    head = paint(strong, f"{diagnostic.severity}[{diagnostic.code}]")
+    lines = [head + paint(BOLD, f": {diagnostic.message}")]
+    span = diagnostic.span
+    gutter = " " * (len(str(span.line)) if span else 1)
+    bar = paint(BLUE, f"{gutter} |")
+    if span:
+        lines.append(f"{gutter}{paint(BLUE, '-->')} {span.file}:{span.line}:{span.col}")
+        text = sources.get(span.file, "").splitlines()[span.line - 1 : span.line]
+        if text:
+            # the underline keeps the line's tabs, so that it stands below the same columns
+            before = "".join(c if c == "\t" else " " for c in text[0][: span.col - 1].ljust(span.col - 1))
+            mark = paint(strong, f"{'^' * max(1, span.length)} {diagnostic.label}".rstrip())
+            number = paint(BLUE, f"{span.line} |")
+            lines += [bar, f"{number} {text[0]}".rstrip(), f"{bar} {before}{mark}"]
+        if diagnostic.notes:
+            lines.append(bar)
+    for note in diagnostic.notes:
+        first, *rest = note.text.splitlines() or [""]
+        lines.append(f"{gutter} {paint(BLUE, '=')} {paint(BOLD, note.label)}: {first}".rstrip())
+        indent = " " * (len(gutter) + len(note.label) + 5)
+        lines += [f"{indent}{line}".rstrip() for line in rest]
+    return "\n".join(lines) + "\n"
+
+
+def to_json(diagnostics: Sequence[Diagnostic]) -> str:
+    """A JSON list; each entry has code, severity, message, file, line, column, length, label and notes."""
+    return json.dumps([_plain(d) for d in diagnostics], indent=2, ensure_ascii=False) + "\n"
+
+
+def _plain(diagnostic: Diagnostic) -> dict[str, Any]:
+    span = diagnostic.span
+    return {
+        "code": diagnostic.code,
+        "severity": diagnostic.severity,
+        "message": diagnostic.message,
+        "file": span.file if span else None,
+        "line": span.line if span else None,
+        "column": span.col if span else None,
+        "length": span.length if span else None,
+        "label": diagnostic.label,
+        "notes": [{"label": note.label, "text": note.text} for note in diagnostic.notes],
+    }
+
+
+def to_github(diagnostics: Sequence[Diagnostic]) -> str:
+    """Workflow commands that GitHub Actions shows as annotations, one a line."""
+    return "".join(f"{_github(d)}\n" for d in diagnostics)
+
+
+def _github(diagnostic: Diagnostic) -> str:
+    span = diagnostic.span
+    properties = {"title": diagnostic.code}
+    if span:
+        properties = {
+            "file": span.file,
+            "line": str(span.line),
+            "col": str(span.col),
+            "endColumn": str(span.col + max(1, span.length)),
+            **properties,
+        }
+    listed = ",".join(f"{key}={_escape(value, (':', ','))}" for key, value in properties.items())
+    body = _escape("\n".join([_headline(diagnostic), *_note_lines(diagnostic)]), ())
+    return f"::{diagnostic.severity} {listed}::{body}"
+
+
+def _escape(text: str, more: tuple[str, ...]) -> str:
+    for char in ("%", "\r", "\n", *more):
+        text = text.replace(char, f"%{ord(char):02X}")
+    return text
+
+
+def _headline(diagnostic: Diagnostic) -> str:
+    return diagnostic.message + (f" ({diagnostic.label})" if diagnostic.label else "")
+
+
+def _note_lines(diagnostic: Diagnostic) -> list[str]:
+    return [f"{note.label}: {note.text}" for note in diagnostic.notes]
+
+
+def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
+    """A SARIF 2.1.0 log with one run."""
+    log = {
+        "$schema": SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": {"name": "prlc", "rules": [{"id": c} for c in sorted({d.code for d in diagnostics})]}},
+                "columnKind": "unicodeCodePoints",
+                "results": [_sarif(d) for d in diagnostics],
+            }
+        ],
+    }
+    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+
+
+def _sarif(diagnostic: Diagnostic) -> dict[str, Any]:
+    text = "\n".join([_headline(diagnostic), *_note_lines(diagnostic)])
+    result: dict[str, Any] = {"ruleId": diagnostic.code, "level": diagnostic.severity, "message": {"text": text}}
+    span = diagnostic.span
+    if span:
+        region = {"startLine": span.line, "startColumn": span.col, "endColumn": span.col + max(1, span.length)}
+        where = {"artifactLocation": {"uri": span.file}, "region": region}
+        result["locations"] = [{"physicalLocation": where}]
+    return result
