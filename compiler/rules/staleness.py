@@ -1,0 +1,80 @@
+"""How old a trained rollout may be, against what the layout and the workload make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prlc.compiler.rules.rule import finding, layout_rule, spec_rule
+
+if TYPE_CHECKING:
+    from prlc.compiler.layout import Layout
+    from prlc.compiler.resolve import Resolved
+    from prlc.schema.diagnostics import Diagnostic
+    from prlc.schema.plan import Ledger
+
+QUEUE_LAG = 0.8  # versions: the step being trained and its queue
+
+
+@layout_rule(
+    "PRL351",
+    refused={"layout": {"max_inflight_groups": 400}},
+    accepted={"layout": {"max_inflight_groups": 16}},
+)
+def lag_below_bound(
+    resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
+) -> Iterator[Diagnostic]:
+    """Rollouts in flight are few enough that most arrive within the bound (warning).
+
+    Inequality: max_inflight_groups x group_size / batch_size + 0.8 < max_off_policy_steps
+    Source: Little's law with time in policy versions: rollouts in flight / rollouts a version is their mean age.
+    Cure: fewer groups in flight, or a larger max_off_policy_steps.
+    """
+    algorithm = resolved.spec.algorithm
+    inflight = layout.max_inflight_groups * algorithm.group_size
+    lag, bound = inflight / algorithm.batch_size + QUEUE_LAG, algorithm.max_off_policy_steps
+    if lag < bound:
+        return
+    cure = int((bound - QUEUE_LAG) * algorithm.batch_size / algorithm.group_size)
+    yield finding(
+        "PRL351",
+        f"the mean lag is about {lag:.1f} versions and the bound is {bound}: many rollouts will be dropped as stale",
+        resolved.span(("algorithm", "max_off_policy_steps")),
+        label=f"{inflight} in flight / {algorithm.batch_size} a batch + {QUEUE_LAG} = {lag:.2f}, should be < {bound}",
+        rule="max_inflight_groups * group_size / batch_size + 0.8 < max_off_policy_steps",
+        help=f"max_off_policy_steps: {int(lag) + 1}"
+        + (f", or max_inflight_groups: {cure}" if 0 < cure < layout.max_inflight_groups else ""),
+        severity="warning",
+    )
+
+
+@spec_rule(
+    "PRL352",
+    refused={
+        "objective": {"step_time": "10s"},
+        "workload": {"turns": {"mean": 60}, "tool_time": {"mean": "4s"}},
+    },
+    accepted={"objective": {"step_time": "5min"}, "workload": {"tool_time": {"mean": "4s"}}},
+)
+def episode_within_bound(resolved: Resolved) -> Iterator[Diagnostic]:
+    """A mean episode ends within the bound (warning). Checked where the objective names a step time.
+
+    Inequality: turns x tool_time <= max_off_policy_steps x step_time, means
+    Source: a rollout is dropped once its oldest token is max_off_policy_steps versions old; tools alone take so long.
+    Cure: a larger max_off_policy_steps, or a longer step with more rollouts in it.
+    """
+    spec = resolved.spec
+    if spec.objective.step_time is None:
+        return
+    episode = spec.workload.turns.mean * spec.workload.tool_time.mean
+    bound = spec.algorithm.max_off_policy_steps * spec.objective.step_time
+    if episode > bound:
+        yield finding(
+            "PRL352",
+            f"a mean episode waits {episode:.0f} s for its tools, longer than the {bound:.0f} s that a rollout may live",
+            resolved.span(("algorithm", "max_off_policy_steps")),
+            label=f"{episode:.0f} s > {spec.algorithm.max_off_policy_steps} x {spec.objective.step_time:.0f} s",
+            rule="turns * tool_time <= max_off_policy_steps * step_time",
+            help=f"max_off_policy_steps: {int(episode / spec.objective.step_time) + 1}",
+            severity="warning",
+        )
