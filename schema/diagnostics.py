@@ -1,5 +1,5 @@
-"""What is wrong with a document or a plan, where, and its cure; as text for people and as JSON, GitHub annotations
-and SARIF for machines. The text has the shape that rustc and ruff print."""
+"""What is wrong with a document or a plan, where, and its cure: as text for people, and as JSON, GitHub
+annotations and SARIF for machines. The text has the shape that rustc and ruff print."""
 
 from __future__ import annotations
 
@@ -136,12 +136,13 @@ def _note_lines(diagnostic: Diagnostic) -> list[str]:
 
 def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
     """A SARIF 2.1.0 log with one run."""
+    rules = [{"id": code} for code in sorted({d.code for d in diagnostics})]
     log = {
         "$schema": SARIF_SCHEMA,
         "version": "2.1.0",
         "runs": [
             {
-                "tool": {"driver": {"name": "prlc", "rules": [{"id": c} for c in sorted({d.code for d in diagnostics})]}},
+                "tool": {"driver": {"name": "prlc", "rules": rules}},
                 "columnKind": "unicodeCodePoints",
                 "results": [_sarif(d) for d in diagnostics],
             }
@@ -152,10 +153,15 @@ def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
 
 def _sarif(diagnostic: Diagnostic) -> dict[str, Any]:
     text = "\n".join([_headline(diagnostic), *_note_lines(diagnostic)])
-    result: dict[str, Any] = {"ruleId": diagnostic.code, "level": diagnostic.severity, "message": {"text": text}}
+    result: dict[str, Any] = {
+        "ruleId": diagnostic.code,
+        "level": diagnostic.severity,
+        "message": {"text": text},
+    }
     span = diagnostic.span
     if span:
-        region = {"startLine": span.line, "startColumn": span.col, "endColumn": span.col + max(1, span.length)}
+        end = span.col + max(1, span.length)
+        region = {"startLine": span.line, "startColumn": span.col, "endColumn": end}
         where = {"artifactLocation": {"uri": span.file}, "region": region}
         result["locations"] = [{"physicalLocation": where}]
     return result
