@@ -17,6 +17,7 @@ from prlc.compiler.rules.replay import replay_apart_needs_the_store, replay_need
 from prlc.compiler.rules.rule import LayoutRule, SpecRule
 from prlc.compiler.rules.spec_shapes import one_objective, rollout_fits_sequence, whole_groups, within_positions
 from prlc.compiler.rules.staleness import episode_within_bound, lag_below_bound
+from prlc.compiler.rules.trainable import runs_in_this_release
 
 # judged before anything is solved
 SPEC_RULES: tuple[SpecRule, ...] = (
@@ -46,6 +47,7 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     hbm_fits,
     host_fits,
     pool_holds_a_sample,
+    runs_in_this_release,
 )
 
 __all__ = ["LAYOUT_RULES", "SPEC_RULES", "LayoutRule", "SpecRule"]

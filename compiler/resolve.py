@@ -1,0 +1,73 @@
+"""Spec text to what the compiler works on: the spec, its model, GPU and cluster, and where each value stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from prlc import catalog
+from prlc.catalog import Cluster, Gpu, Model, ModelFacts
+from prlc.schema import positions
+from prlc.schema.check import check
+from prlc.schema.diagnostics import Diagnostic, Note, Span
+from prlc.schema.run import RunSpec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """A spec with everything that it names."""
+
+    spec: RunSpec
+    model: Model
+    facts: ModelFacts
+    gpu: Gpu
+    cluster: Cluster
+    spans: Mapping[tuple[str | int, ...], Span]  # of values
+
+    def span(self, path: tuple[str | int, ...]) -> Span | None:
+        """Where the value of `path` stands, or what it stands in; None where the spec has nothing of the kind."""
+        while path and path not in self.spans:
+            path = path[:-1]
+        return self.spans.get(path) if path else None
+
+
+def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]]:
+    """Read a spec and look up what it names. None when anything is wrong; all of it is in the list.
+
+    Paths in the spec are relative to the spec's own folder.
+    """
+    spec, found = check(RunSpec, text, filename)
+    if spec is None:
+        return None, found
+    spans = positions.load(text, filename).value_spans
+    folder = Path(filename).parent
+
+    def look_up(code: str, key: str, read: Callable[[], T]) -> T | None:
+        try:
+            return read()
+        except catalog.CatalogError as error:
+            notes = (Note("help", error.help),) if error.help else ()
+            found.append(Diagnostic(code, "error", error.message, spans.get((key,)), "", notes))
+            return None
+
+    model = look_up("PRL201", "model", lambda: catalog.model(_near(spec.model, folder, catalog.names("model"))))
+    facts = look_up("PRL204", "model", lambda: catalog.facts(model)) if model is not None else None
+    cluster = look_up(
+        "PRL202", "cluster", lambda: catalog.cluster(_near(spec.cluster, folder, catalog.names("cluster")))
+    )
+    gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(cluster.node.gpu)) if cluster is not None else None
+    if model is None or facts is None or cluster is None or gpu is None:
+        return None, found
+    return Resolved(spec=spec, model=model, facts=facts, gpu=gpu, cluster=cluster, spans=spans), found
+
+
+def _near(name: str, folder: Path, known: tuple[str, ...]) -> str | Path:
+    """A catalog name as it is; a path as seen from the spec's folder."""
+    if name in known:
+        return name
+    beside = folder / Path(name).expanduser()
+    return beside if beside.exists() else name
