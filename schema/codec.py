@@ -1,18 +1,22 @@
-"""Documents to dataclasses and back, by the dataclass's own annotations. No position, no message for people:
-that is `prlc.schema.check`; here a wrong document is a DocumentError that lists every problem with its path."""
+"""Documents to dataclasses and back, by the dataclass's own annotations. No position, no message for people: that
+is `prlc.schema.check`; here a wrong document is a DocumentError that lists every problem with its path."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 import types
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
 T = TypeVar("T")
+Where = tuple[str | int, ...]
 
 UNITS: dict[str, dict[str, float]] = {
     "bytes": {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
@@ -21,37 +25,75 @@ UNITS: dict[str, dict[str, float]] = {
     "bytes_per_second": {"GB/s": 1e9, "MB/s": 1e6, "TB/s": 1e12, "Gbit/s": 0.125e9},
     "flops_per_second": {"GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
 }  # fmt: skip
+NAMES: dict[Any, str] = {
+    type(None): "null", str: "text", int: "a whole number", float: "a number", bool: "true or false",
+}  # fmt: skip
+UNIT_EXAMPLES = {
+    "bytes": ("80GiB", "512MiB"),
+    "seconds": ("5min", "30s", "24h"),
+    "bytes_per_second": ("400GB/s", "400Gbit/s"),
+    "flops_per_second": ("800TFLOP/s",),
+}
 NUMBER = re.compile(r"^(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([A-Za-z/]+)$")
 
 
-class DocumentError(ValueError):
-    """A document does not have its dataclass's shape; `problems` lists (path, message)."""
+ProblemKind = Literal["unknown", "missing", "type", "choice", "unit", "bound"]
 
-    def __init__(self, where: str, problems: list[tuple[tuple[str | int, ...], str]]) -> None:
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong: where, what, of which kind. `choices` are the keys, values or units that would do;
+    `example` is a value that would do for a missing key, as YAML."""
+
+    path: Where
+    message: str
+    kind: ProblemKind
+    choices: tuple[str, ...] = ()
+    example: str = ""
+
+
+class DocumentError(ValueError):
+    """A document does not have its dataclass's shape; `problems` lists all that is wrong with it."""
+
+    def __init__(self, where: str, problems: list[Problem]) -> None:
         self.where, self.problems = where, problems
-        lines = [f"{where}: {'.'.join(map(str, path)) or '(top)'}: {text}" for path, text in problems]
+        lines = [f"{where}: {'.'.join(map(str, p.path)) or '(top)'}: {p.message}" for p in problems]
         super().__init__("\n".join(lines))
 
 
 def parse_quantity(text: Any, unit: str) -> float:
-    """Value of '80GiB', '5min', ... in the base unit (bytes, seconds, ...). Raises ValueError with the units known."""
+    """Value of '80GiB', '5min', ... in the base unit (bytes, seconds, ...). Raises ValueError."""
     match = NUMBER.match(text.strip()) if isinstance(text, str) else None
-    if match is None or match[2] not in UNITS[unit]:
+    if match is None or match[2] not in UNITS[unit] or float(match[1]) * UNITS[unit][match[2]] == math.inf:
         raise ValueError(f"{text!r} is not a number with one of the units {', '.join(UNITS[unit])}")
-    return float(match[1]) * UNITS[unit][match[2]]
+    with localcontext(prec=60):  # decimal, so that every float has a text that gives it back
+        return float(Decimal(match[1]) * Decimal(str(UNITS[unit][match[2]])))
 
 
 def format_quantity(value: float, unit: str) -> str:
     """The shortest exact text of a value, e.g. 85899345920 bytes -> '80GiB', 300 s -> '5min'."""
     best = ""
     for name, size in UNITS[unit].items():
-        number = value / size
-        text = f"{int(number)}" if number == int(number) else repr(number)
-        if "e" in text or parse_quantity(f"{text}{name}", unit) != value:
-            continue
-        if not best or len(text) < len(NUMBER.match(best)[1]):  # type: ignore[index]
-            best = f"{text}{name}"
-    return best or f"{value!r}{next(n for n, s in UNITS[unit].items() if s == 1 or s == 1e9)}"
+        for text in _numbers(value, size):
+            if parse_quantity(f"{text}{name}", unit) != value:
+                continue
+            if not best or len(text) < len(NUMBER.match(best)[1]):  # type: ignore[index]
+                best = f"{text}{name}"
+            break
+    return best
+
+
+def _numbers(value: float, size: float) -> list[str]:
+    """Texts of value / size without an exponent, the shortest first; the last ones have digits to spare."""
+    number = value / size
+    short = f"{int(number)}" if number == int(number) else repr(number)
+    with localcontext(prec=60) as context:
+        exact = Decimal(value) / Decimal(str(size))
+        texts = [short]
+        for digits in (17, 18, 20, 25):
+            context.prec = digits
+            texts.append(f"{+exact:f}")
+    return [text for text in texts if "e" not in text]
 
 
 def _unit(kind: Any) -> str | None:
@@ -60,44 +102,35 @@ def _unit(kind: Any) -> str | None:
 
 def decode(cls: type[T], data: Any, where: str = "document") -> T:
     """Build `cls` from plain data. Raises DocumentError with every problem found."""
-    problems: list[tuple[tuple[str | int, ...], str]] = []
+    problems: list[Problem] = []
     value = _decode(cls, data, (), problems)
     if problems:
         raise DocumentError(where, problems)
     return value  # type: ignore[no-any-return]
 
 
-def _decode(kind: Any, data: Any, path: tuple[str | int, ...], problems: list[Any]) -> Any:
+def _decode(kind: Any, data: Any, path: Where, problems: list[Problem]) -> Any:
     unit = _unit(kind)
     if unit:
         try:
             number = parse_quantity(data, unit)
         except ValueError as error:
-            problems.append((path, str(error)))
+            problems.append(Problem(path, str(error), "unit", tuple(UNITS[unit])))
             return None
         return int(number) if get_args(kind)[0] is int else number
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
-        for option in get_args(kind):
-            trial: list[Any] = []
-            value = _decode(option, data, path, trial)
-            if not trial:
-                return value
-        # the branch that a mapping or list was meant for says most
-        meant = [o for o in get_args(kind) if dataclasses.is_dataclass(o)] if isinstance(data, dict) else []
-        if meant:
-            return _decode(meant[0], data, path, problems)
-        problems.append((path, f"{data!r} is none of: {', '.join(_name(o) for o in get_args(kind))}"))
-        return None
+        return _decode_union(get_args(kind), data, path, problems)
     if origin is Literal:
-        if data not in get_args(kind) or isinstance(data, bool) and True not in get_args(kind):
-            problems.append((path, f"{data!r} is none of: {', '.join(map(str, get_args(kind)))}"))
+        if not any(data == choice and type(data) is type(choice) for choice in get_args(kind)):
+            choices = tuple(map(str, get_args(kind)))
+            problems.append(Problem(path, f"{data!r} is none of: {', '.join(choices)}", "choice", choices))
         return data
     if origin is tuple:
         return _decode_tuple(get_args(kind), data, path, problems)
     if origin is dict:
         if not isinstance(data, dict):
-            problems.append((path, f"{data!r} is not a mapping"))
+            problems.append(_wrong_type(path, data, "a mapping"))
             return {}
         return {k: _decode(get_args(kind)[1], v, (*path, k), problems) for k, v in data.items()}
     if dataclasses.is_dataclass(kind):
@@ -106,51 +139,125 @@ def _decode(kind: Any, data: Any, path: tuple[str | int, ...], problems: list[An
         return data
     if kind is type(None):
         if data is not None:
-            problems.append((path, f"{data!r} is not null"))
+            problems.append(_wrong_type(path, data, "null"))
         return None
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if not isinstance(data, kind) or (kind is not bool and isinstance(data, bool)):
-        problems.append((path, f"{data!r} is not of type {_name(kind)}"))
+        problems.append(_wrong_type(path, data, _name(kind)))
     return data
 
 
-def _decode_tuple(kinds: tuple[Any, ...], data: Any, path: tuple[str | int, ...], problems: list[Any]) -> Any:
+def _decode_union(options: tuple[Any, ...], data: Any, path: Where, problems: list[Problem]) -> Any:
+    for option in options:
+        trial: list[Problem] = []
+        value = _decode(option, data, path, trial)
+        if not trial:
+            return value
+    # the branch that the value was meant for says most
+    solid = [option for option in options if option is not type(None)]
+    meant = [o for o in solid if isinstance(data, dict) and dataclasses.is_dataclass(o)] or solid
+    if len(meant) == 1:
+        return _decode(meant[0], data, path, problems)
+    units = tuple(dict.fromkeys(name for o in meant if (unit := _unit(o)) for name in UNITS[unit]))
+    if units and all(_unit(o) for o in meant):
+        text = f"{data!r} is not a number with one of the units {', '.join(units)}"
+        problems.append(Problem(path, text, "unit", units))
+        return None
+    choices = tuple(c for o in meant for c in _choices(o))
+    names = [name for o in meant for name in (_choices(o) or (_name(o),))]
+    text = f"{data!r} is none of: {', '.join(names)}"
+    problems.append(Problem(path, text, "choice" if len(choices) == len(names) else "type", choices))
+    return None
+
+
+def _choices(kind: Any) -> tuple[str, ...]:
+    if kind is bool:
+        return ("true", "false")
+    return tuple(map(str, get_args(kind))) if get_origin(kind) is Literal else ()
+
+
+def _wrong_type(path: Where, data: Any, wanted: str) -> Problem:
+    shown = {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(data), repr(data))
+    return Problem(path, f"{shown} is not {wanted}", "type")
+
+
+def _decode_tuple(kinds: tuple[Any, ...], data: Any, path: Where, problems: list[Problem]) -> Any:
     if not isinstance(data, list | tuple):
-        problems.append((path, f"{data!r} is not a list"))
+        problems.append(_wrong_type(path, data, "a list"))
         return ()
     if len(kinds) == 2 and kinds[1] is Ellipsis:
         return tuple(_decode(kinds[0], item, (*path, i), problems) for i, item in enumerate(data))
     if len(data) != len(kinds):
-        problems.append((path, f"{len(data)} items, {len(kinds)} wanted"))
+        problems.append(Problem(path, f"{len(data)} items, {len(kinds)} wanted", "type"))
         return ()
-    return tuple(_decode(k, item, (*path, i), problems) for i, (k, item) in enumerate(zip(kinds, data, strict=True)))
+    return tuple(
+        _decode(k, item, (*path, i), problems) for i, (k, item) in enumerate(zip(kinds, data, strict=True))
+    )
 
 
-def _decode_dataclass(cls: Any, data: Any, path: tuple[str | int, ...], problems: list[Any]) -> Any:
+def _decode_dataclass(cls: Any, data: Any, path: Where, problems: list[Problem]) -> Any:
     if not isinstance(data, dict):
-        problems.append((path, f"{data!r} is not a mapping"))
+        problems.append(_wrong_type(path, data, "a mapping"))
         return None
     hints = get_type_hints(cls, include_extras=True)
     known = {f.name: f for f in dataclasses.fields(cls)}
-    problems.extend(((*path, key), "unknown key") for key in data if key not in known)
+    problems.extend(
+        Problem((*path, k), "unknown key", "unknown", tuple(known)) for k in data if k not in known
+    )
     values: dict[str, Any] = {}
     for name, item in known.items():
         if name in data:
             before = len(problems)
             values[name] = _decode(hints[name], data[name], (*path, name), problems)
             if len(problems) == before:
-                problems.extend(((*path, name), text) for text in _bounds(item.metadata, values[name]))
-        elif item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            problems.append(((*path, name), "missing"))
+                problems.extend(
+                    Problem((*path, name), text, "bound") for text in _bounds(item.metadata, values[name])
+                )
+        elif required(item):
+            problems.append(Problem((*path, name), "missing", "missing", example=_example(hints[name], item)))
     if problems:
         return None
     return cls(**values)
 
 
+def required(item: dataclasses.Field[Any]) -> bool:
+    """Whether a document must have this key."""
+    return item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING
+
+
+def _example(kind: Any, item: Any) -> str:
+    """A value that would do for a required field, as one line of YAML."""
+    metadata = item.metadata
+    if metadata.get("examples"):
+        return _flow(metadata["examples"][0])
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        needed = [f for f in dataclasses.fields(kind) if required(f)]
+        return "{" + ", ".join(f"{f.name}: {_example(hints[f.name], f)}" for f in needed) + "}"
+    unit, origin = _unit(kind), get_origin(kind)
+    if unit:
+        return UNIT_EXAMPLES[unit][0]
+    if origin in (Union, types.UnionType):
+        return _example(get_args(kind)[0], item)
+    if origin is Literal:
+        return _flow(get_args(kind)[0])
+    low = metadata.get("minimum")
+    number = 1 if low is None else low
+    plain = {str: f"<{item.name}>", bool: "true", int: f"{number}", float: f"{float(number)}"}
+    return plain.get(kind, "[]" if origin is tuple else "{}")
+
+
+def _flow(value: Any) -> str:
+    return json.dumps(value) if not isinstance(value, str) else value
+
+
 def _bounds(metadata: Any, value: Any) -> list[str]:
     found = []
     if isinstance(value, int | float) and not isinstance(value, bool):
+        bounded = metadata.get("minimum") is not None or metadata.get("maximum") is not None
+        if bounded and not math.isfinite(value):
+            return [f"{value} is not a finite number"]
         if metadata.get("minimum") is not None and value < metadata["minimum"]:
             found.append(f"{value} is below {metadata['minimum']}")
         if metadata.get("maximum") is not None and value > metadata["maximum"]:
@@ -165,7 +272,11 @@ def _name(kind: Any) -> str:
         return f"a value in {_unit(kind)}"
     if get_origin(kind) is Literal:
         return ", ".join(map(str, get_args(kind)))
-    return {type(None): "null"}.get(kind, getattr(kind, "__name__", str(kind)))
+    if dataclasses.is_dataclass(kind) or get_origin(kind) is dict:
+        return "a mapping"
+    if get_origin(kind) is tuple:
+        return "a list"
+    return NAMES.get(kind, str(kind))
 
 
 def encode(value: Any) -> Any:
@@ -205,4 +316,6 @@ def load(cls: type[T], path: str | Path) -> T:
 
 def dump(value: Any) -> str:
     """YAML of a document: keys in declaration order, no aliases, the same bytes for the same value."""
-    return yaml.safe_dump(encode(value), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False)
+    return yaml.safe_dump(
+        encode(value), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
+    )
