@@ -1,5 +1,5 @@
-"""Documents to dataclasses and back, by the dataclass's own annotations. No position, no message for people: that
-is `prlc.schema.check`; here a wrong document is a DocumentError that lists every problem with its path."""
+"""Documents to dataclasses and back, by the dataclass's own annotations. No position, no message for people:
+that is `prlc.schema.check`. Here a wrong document is a DocumentError that lists all problems and their paths."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ UNITS: dict[str, dict[str, float]] = {
 NAMES: dict[Any, str] = {
     type(None): "null", str: "text", int: "a whole number", float: "a number", bool: "true or false",
 }  # fmt: skip
+SHOWN: dict[Any, str] = {dict: "a mapping", list: "a list", type(None): "nothing"}
 UNIT_EXAMPLES = {
     "bytes": ("80GiB", "512MiB"),
     "seconds": ("5min", "30s", "24h"),
@@ -166,7 +167,8 @@ def _decode_union(options: tuple[Any, ...], data: Any, path: Where, problems: li
         return None
     choices = tuple(c for o in meant for c in _choices(o))
     names = [name for o in meant for name in (_choices(o) or (_name(o),))]
-    text = f"{data!r} is none of: {', '.join(names)}"
+    shown = SHOWN.get(type(data), repr(data))
+    text = f"{shown} is none of: {', '.join(names)}"
     problems.append(Problem(path, text, "choice" if len(choices) == len(names) else "type", choices))
     return None
 
@@ -178,7 +180,7 @@ def _choices(kind: Any) -> tuple[str, ...]:
 
 
 def _wrong_type(path: Where, data: Any, wanted: str) -> Problem:
-    shown = {dict: "a mapping", list: "a list", type(None): "nothing"}.get(type(data), repr(data))
+    shown = SHOWN.get(type(data), repr(data))
     return Problem(path, f"{shown} is not {wanted}", "type")
 
 

@@ -22,9 +22,9 @@ class Algorithm:
     """The RL algorithm."""
 
     name: Literal["grpo"] = doc("Algorithm.", default="grpo")
-    batch_size: int = doc("Rollouts of one step; a multiple of group_size.", minimum=1)
-    group_size: int = doc("Rollouts of one task, compared with each other.", minimum=2)
-    max_off_policy_steps: int = doc("Largest lag of a trained rollout in policy versions.", minimum=0)
+    batch_size: int = doc("Rollouts of one step; a multiple of group_size.", minimum=1, examples=(256,))
+    group_size: int = doc("Rollouts of one task, compared with each other.", minimum=2, examples=(16,))
+    max_off_policy_steps: int = doc("Largest lag of a trained rollout in policy versions.", minimum=0, examples=(8,))
     max_steps: int = doc("Optimizer steps of the run.", default=1000, minimum=1)
     router_replay: bool | Auto = doc("Replay the engine's experts in the trainer.", default="auto")
     compare_replay: Literal["never", "first_batch", "every_step"] = doc(
@@ -41,14 +41,14 @@ class Algorithm:
 class Sequence:
     """Lengths."""
 
-    seq_len: int = doc("Longest sample, prompt and output, in tokens.", minimum=1)
+    seq_len: int = doc("Longest sample, prompt and output, in tokens.", minimum=1, examples=(32768,))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
     """A count by its mean and tail."""
 
-    mean: float = doc("Mean.", minimum=0)
+    mean: float = doc("Mean.", minimum=0, examples=(4,))
     p95: float | None = doc("95th percentile; absent: no tail.", default=None, minimum=0)
 
 
@@ -56,7 +56,7 @@ class Spread:
 class TimeSpread:
     """A time by its mean and tail."""
 
-    mean: Seconds = doc("Mean.")
+    mean: Seconds = doc("Mean.", examples=("4s",))
     p95: Seconds | None = doc("95th percentile; absent: no tail.", default=None)
 
 
@@ -89,7 +89,7 @@ class OptimizerSpec:
     """Optimizer."""
 
     name: Literal["adamw"] = doc("Optimizer.", default="adamw")
-    lr: float = doc("Learning rate.", minimum=0)
+    lr: float = doc("Learning rate.", minimum=0, examples=(1e-6,))
     weight_decay: float = doc("Decoupled weight decay.", default=0.0, minimum=0)
     warmup_steps: int = doc("Steps of linear warm-up.", default=0, minimum=0)
     max_grad_norm: float = doc("Global gradient norm limit.", default=1.0, minimum=0)
@@ -149,10 +149,10 @@ class Runtime:
 class RunSpec:
     """run.yaml."""
 
-    name: str = doc("Name of the run.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    model: str = doc("Catalog name, or a path to a model file or to a folder with a Hugging Face config.json.")
+    name: str = doc("Name of the run.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=("my-run",))
+    model: str = doc("Catalog name, or a path to a model file or to a folder with a Hugging Face config.json.", examples=("glm-5.1",))
     checkpoint: str | None = doc("Folder or hub id of the weights; absent: the model's own.", default=None)
-    cluster: str = doc("Catalog name, or a path to a cluster file.")
+    cluster: str = doc("Catalog name, or a path to a cluster file.", examples=("h200-28x8",))
     nodes: int | Auto = doc("Nodes to use at most; auto: what the objective needs, up to the cluster.", default="auto", minimum=1)
     target: Literal["slurm", "local"] | Auto = doc("Launcher; auto: what the cluster has.", default="auto")
     objective: Objective = doc("What the plan is chosen for.", factory=lambda: Objective(minimize="step_time"))
