@@ -1,7 +1,7 @@
 """A document's text against its dataclass: the instance, and every mistake at its line with a cure.
 
-PRL101 no YAML · PRL102 unknown key · PRL103 key given twice · PRL104 wrong type or choice · PRL105 wrong unit ·
-PRL106 missing key · PRL107 out of bounds.
+PRL101 no YAML, PRL102 unknown key, PRL103 key given twice, PRL104 wrong type or choice, PRL105 wrong unit,
+PRL106 missing key, PRL107 out of bounds.
 """
 
 from __future__ import annotations
@@ -24,98 +24,86 @@ CODES: dict[codec.ProblemKind, str] = {
     "missing": "PRL106",
     "bound": "PRL107",
 }
-
-
-HELP_YAML = (
-    Note("help", "check quotes, brackets, colons and indentation (spaces, no tabs) at and before this place"),
-)
+BOUNDS = ((" is below ", "at least"), (" is above ", "at most"), (" does not match ", "a text that matches"))
+HELP_YAML = "check quotes, brackets, colons and indentation (spaces, no tabs) at and before this place"
 
 
 def check(cls: type[T], text: str, filename: str) -> tuple[T | None, list[Diagnostic]]:
-    """The document as `cls`, or None with all of its mistakes, sorted by line. Raises nothing for a wrong text."""
+    """The document as `cls`, or None with all of its mistakes, sorted by line. A wrong text never raises."""
     document = load(text, filename)
     if document.error:
-        fault = document.error
-        found = [
-            Diagnostic("PRL101", "error", "this is not a YAML document", fault.span, fault.message, HELP_YAML)
-        ]
-        return None, found
+        return None, [_error("PRL101", "this is not a YAML document", document.error.span,
+                             document.error.message, HELP_YAML)]  # fmt: skip
     found = [_duplicate(d) for d in document.duplicates]
     instance: T | None = None
     try:
         instance = codec.decode(cls, {} if document.data is None else document.data, filename)
     except DocumentError as error:
         top = Span(filename, 1, 1, max(1, len((text.splitlines() or [""])[0].rstrip())))
-        found += [_diagnostic(problem, document, top) for problem in error.problems]
+        found += [_diagnostic(problem, document, top) for problem in _without_echoes(error.problems)]
     found.sort(key=lambda d: (d.span.line, d.span.col, d.code) if d.span else (0, 0, d.code))
     return (None if found else instance), found
 
 
+def _error(code: str, message: str, span: Span, label: str, cure: str, *more: Note) -> Diagnostic:
+    return Diagnostic(code, "error", message, span, label, (Note("help", cure), *more))
+
+
+def _without_echoes(problems: list[Problem]) -> list[Problem]:
+    """A misspelt key is one mistake, not an unknown key and a missing one."""
+    unknown = [p for p in problems if p.kind == "unknown"]
+    meant = {(*p.path[:-1], _close(str(p.path[-1]), p.choices)) for p in unknown}
+    return [p for p in problems if not (p.kind == "missing" and p.path in meant)]
+
+
 def _diagnostic(problem: Problem, document: Positioned, top: Span) -> Diagnostic:
-    path, key = problem.path, str(problem.path[-1]) if problem.path else "the document"
-    code, value = CODES[problem.kind], document.value_spans.get(path, top)
+    path, code = problem.path, CODES[problem.kind]
+    key, parent, dotted = str(path[-1]) if path else "the document", _dotted(path[:-1]), _dotted(path)
+    span = document.value_spans.get(path, top)
     if problem.kind == "unknown":
         close = _close(key, problem.choices)
-        notes = [Note("help", f"did you mean {close}?")] if close else []
-        notes.append(Note("note", f"{_parent(path)} knows: {', '.join(problem.choices)}"))
-        message = f"unknown key {key!r} in {_parent(path)}"
-        return Diagnostic(
-            code, "error", message, document.key_spans.get(path, top), "unknown key", tuple(notes)
-        )
+        known = Note("note", f"keys of {parent}: {', '.join(problem.choices)}")
+        cure = f"did you mean {close}?" if close else "remove it, or use one of the keys below"
+        where = document.key_spans.get(path, top)
+        return _error(code, f"unknown key {key!r} in {parent}", where, "unknown key", cure, known)
     if problem.kind == "missing":
-        return _missing(problem, document, top)
-    dotted = _dotted(path)
+        holder = path[:-1]
+        where = document.key_spans.get(holder) or document.value_spans.get(holder) or top if holder else top
+        cure = f"{f'add to {parent}' if holder else 'add this line'}: {key}: {problem.example}"
+        return _error(code, f"missing key {key!r} in {parent}", where, f"{key} is missing", cure)
     if problem.kind == "unit":
-        return Diagnostic(
-            code, "error", f"{dotted} needs a unit", value, "no valid unit", (_unit_help(problem),)
-        )
-    if problem.kind == "choice":
-        given = problem.message.partition(" is none of")[0].strip("'\"")
-        close = _close(given, problem.choices)
-        cure = f"did you mean {close}? It may be: " if close else "it may be: "
-        note = Note("help", cure + ", ".join(problem.choices))
-        return Diagnostic(code, "error", f"{dotted} cannot be {given}", value, "not a choice", (note,))
+        cure = f"write a number with its unit, e.g. {', '.join(_forms(problem))}; units: {', '.join(problem.choices)}"
+        return _error(code, f"{dotted} is not a number with a unit", span, "no valid unit", cure)
     if problem.kind == "bound":
-        message = f"{dotted} is out of bounds"
-        return Diagnostic(code, "error", message, value, problem.message, (_bound_help(key, problem),))
-    wanted = problem.message.partition(" is not ")[2] or problem.message.partition(" is none of: ")[2]
-    note = Note("help", f"{key} takes {wanted}" if wanted else f"{key}: {problem.message}")
-    return Diagnostic(code, "error", f"{dotted} has the wrong type", value, problem.message, (note,))
+        return _error(code, f"{dotted} is out of bounds", span, problem.message, _bound_cure(key, problem))
+    given, _, wanted = problem.message.partition(" is none of: ")
+    close = _close(given.strip("'\""), problem.choices)
+    meant = f"did you mean {close}? " if close else ""
+    if problem.kind == "choice":
+        cure = f"{meant}{key} may be {_either(problem.choices)}"
+        return _error(code, f"{dotted} cannot be {given}", span, "not a choice", cure)
+    wanted = wanted or problem.message.rpartition(" is not ")[2]
+    cure = f"{meant}{key} takes {_either(tuple(wanted.split(', ')))}"
+    return _error(code, f"{dotted} has the wrong type", span, problem.message, cure)
 
 
-def _missing(problem: Problem, document: Positioned, top: Span) -> Diagnostic:
-    key, parent = str(problem.path[-1]), problem.path[:-1]
-    where = (document.key_spans.get(parent) or document.value_spans.get(parent) or top) if parent else top
-    place = f"add to {_dotted(parent)}" if parent else "add this line"
-    note = Note("help", f"{place}: {key}: {problem.example}")
-    message = f"missing key {key!r} in {_dotted(parent)}"
-    return Diagnostic("PRL106", "error", message, where, f"{key} is missing", (note,))
-
-
-def _unit_help(problem: Problem) -> Note:
+def _forms(problem: Problem) -> list[str]:
     kinds = [kind for kind, units in UNITS.items() if set(units) <= set(problem.choices)]
-    forms = [form for kind in kinds for form in UNIT_EXAMPLES[kind]]
-    return Note(
-        "help", f"write a number with its unit, e.g. {', '.join(forms)}; units: {', '.join(problem.choices)}"
-    )
+    return [form for kind in kinds for form in UNIT_EXAMPLES[kind]]
 
 
-def _bound_help(key: str, problem: Problem) -> Note:
-    for sign, word in (
-        (" is below ", "at least"),
-        (" is above ", "at most"),
-        (" does not match ", "a text like"),
-    ):
+def _bound_cure(key: str, problem: Problem) -> str:
+    for sign, word in BOUNDS:
         if sign in problem.message:
-            return Note("help", f"{key} must be {word} {problem.message.rpartition(sign)[2]}")
-    return Note("help", f"{key} must be a finite number")
+            return f"{key} must be {word} {problem.message.rpartition(sign)[2]}"
+    return f"{key} must be a finite number"
 
 
 def _duplicate(duplicate: Duplicate) -> Diagnostic:
     key, first, second = str(duplicate.path[-1]), duplicate.first, duplicate.second
-    message = f"key {key!r} is given twice in {_parent(duplicate.path)}: lines {first.line} and {second.line}"
-    label = f"first given at line {first.line}, column {first.col}"
-    return Diagnostic("PRL103", "error", message, second, label, (Note("help", "keep one of the two"),))
+    lines = f"lines {first.line} and {second.line}"
+    message = f"key {key!r} is given twice in {_dotted(duplicate.path[:-1])}: {lines}"
+    return _error("PRL103", message, second, f"first given at line {first.line}", "keep one of the two")
 
 
 def _close(word: str, choices: tuple[str, ...]) -> str:
@@ -123,10 +111,10 @@ def _close(word: str, choices: tuple[str, ...]) -> str:
     return found[0] if found else ""
 
 
+def _either(words: tuple[str, ...]) -> str:
+    return " or ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
 def _dotted(path: Path) -> str:
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".") or "the document"
-
-
-def _parent(path: Path) -> str:
-    return _dotted(path[:-1])

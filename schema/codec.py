@@ -1,5 +1,5 @@
 """Documents to dataclasses and back, by the dataclass's own annotations. No position, no message for people:
-that is `prlc.schema.check`. Here a wrong document is a DocumentError that lists all problems and their paths."""
+that is `prlc.schema.check`. Here a wrong document is a DocumentError that lists every problem and path."""
 
 from __future__ import annotations
 
