@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prlc.catalog import params
-from prlc.catalog.shapes import full_attention_layers, layer_kinds
+from prlc.catalog.errors import CatalogError
+from prlc.catalog.shapes import Config, count_mixers, full_attention_layers, layer_kinds, num_experts
 from prlc.schema.model import AttentionKind, Model
 
 
@@ -53,19 +54,24 @@ class ModelFacts:
 
 def facts(model: Model) -> ModelFacts:
     """Flatten `model`. Raises CatalogError for a model_type without a formula or a config without a needed key."""
-    c = params.config_of(model)
+    try:
+        return _facts(model, params.config_of(model))
+    except KeyError as error:
+        raise CatalogError(f"{model.name}: the config has no {error}") from error
+
+
+def _facts(model: Model, c: Config) -> ModelFacts:
     main, mtp = params.main_params(model), params.mtp_params(model)
     kinds = layer_kinds(c)
-    experts = int(c.get("n_routed_experts") or c.get("num_experts") or c.get("num_local_experts") or 0)
+    experts = num_experts(c)
     top_k = int(c["num_experts_per_tok"]) if experts else 0
     latent = c.get("kv_lora_rank")
     heads, hidden = int(c["num_attention_heads"]), int(c["hidden_size"])
     head = int(c["qk_nope_head_dim"] + c["qk_rope_head_dim"]) if latent else int(c.get("head_dim") or hidden // heads)
     moe_layers = sum(kind.feed_forward == "moe" for kind in kinds)
     dense_layers = sum(kind.feed_forward == "dense" for kind in kinds)
-    linear = sum(kind.mixer == "linear" for kind in kinds)
+    linear = count_mixers(c, "linear")
     routed = main.get("routed_experts", 0)
-    rope = int(c["qk_rope_head_dim"]) if latent else int(head * float(c.get("partial_rotary_factor") or 1.0))
     own_width = c.get("moe_intermediate_size") or c.get("intermediate_size") or 0
     return ModelFacts(
         name=model.name,
@@ -82,7 +88,7 @@ def facts(model: Model) -> ModelFacts:
         v_head_dim=int(c["v_head_dim"]) if latent else head,
         q_lora_rank=c.get("q_lora_rank"),
         kv_lora_rank=latent,
-        rope_dim=rope,
+        rope_dim=_rope_dim(c, head),
         intermediate=int(c["intermediate_size"]) if dense_layers else 0,
         moe_intermediate=int(own_width) if experts else 0,
         shared_intermediate=params.shared_width(c) if experts else 0,
@@ -104,3 +110,14 @@ def facts(model: Model) -> ModelFacts:
         active_params=sum(main.values()) - routed + (routed * top_k // experts if experts else 0),
         max_position=model.max_position_embeddings,
     )
+
+
+def _rope_dim(c: Config, head: int) -> int:
+    """Width of the rotated part of a query/key head; Nemotron's attention has no rotary embedding."""
+    if c["model_type"] == "nemotron_h":
+        return 0
+    explicit = c.get("qk_rope_head_dim") or c.get("rotary_dim")
+    if explicit:
+        return int(explicit)
+    share = c.get("partial_rotary_factor") or (c.get("rope_parameters") or {}).get("partial_rotary_factor") or 1.0
+    return int(head * share)

@@ -21,10 +21,10 @@ def main_params(model: Model) -> dict[str, int]:
     """Component -> parameters of the main model, zeros left out. Raises CatalogError."""
     c = config_of(model)
     layer = _family(c)
-    counts: Counts = Counter(embedding=model.vocab_size * c["hidden_size"], norms=c["hidden_size"])
-    if not model.tie_word_embeddings:
-        counts["lm_head"] = model.vocab_size * c["hidden_size"]
     try:
+        counts: Counts = Counter(embedding=model.vocab_size * c["hidden_size"], norms=c["hidden_size"])
+        if not model.tie_word_embeddings:
+            counts["lm_head"] = model.vocab_size * c["hidden_size"]
         for kind in layer_kinds(c):
             counts.update(layer(c, kind))
         if "index_topk" in c:

@@ -31,6 +31,7 @@ def test_hybrid_blocks() -> None:
     facts = catalog.facts(catalog.model("qwen3-next-80b-a3b"))
     assert (facts.layers, facts.moe_layers, facts.linear_layers, facts.attention_layers) == (48, 48, 36, 12)
     assert facts.rope_dim == 64  # a quarter of 256
+    assert catalog.facts(catalog.model("qwen3.5-35b-a3b")).rope_dim == 64
 
 
 def test_sliding_window() -> None:
