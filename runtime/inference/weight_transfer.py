@@ -121,15 +121,19 @@ class FolderUpdate(WeightTransferUpdateInfo):
 
 
 class FolderEngine(WeightTransferEngine[FolderInit, FolderUpdate]):
-    """Loads checkpoint folders into the live model, layer by layer."""
+    """Loads checkpoint folders into the live model, layer by layer.
+
+    A folder needs its file COMPLETE; the one that the engine started with, version 0, does not.
+    """
 
     init_info_cls = FolderInit
     update_info_cls = FolderUpdate
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.serving = Path(self.model_config.model)
-        self.known: Shapes | None = None  # of the last folder taken
+        self.base = Path(self.model_config.model)
+        self.serving = self.base
+        self.known: Shapes | None = None  # of the last published folder taken
 
     def init_transfer_engine(self, init_info: FolderInit) -> None:
         """Nothing: a folder needs no connection."""
@@ -141,7 +145,8 @@ class FolderEngine(WeightTransferEngine[FolderInit, FolderUpdate]):
         """Check the folder, then load it.
 
         Raises FolderError: for a rejected folder nothing has changed; where loading itself failed the
-        weights that served before are loaded again.
+        weights that served before are loaded again. Where that fails too it raises SystemExit, which ends
+        the worker and with it the server: an engine without defined weights must not serve.
         """
         folder = Path(update_info.path)
         files, shapes = self._check(folder)
@@ -151,12 +156,14 @@ class FolderEngine(WeightTransferEngine[FolderInit, FolderUpdate]):
             try:
                 self._load(self.serving, tensor_files(self.serving))
             except Exception as second:
-                raise FolderError(
+                raise SystemExit(
                     f"loading {folder} failed ({error!r}) and so did going back to {self.serving} "
-                    f"({second!r}): restart this engine"
+                    f"({second!r}): this engine ends"
                 ) from error
             raise FolderError(f"loading {folder} failed ({error!r}); {self.serving} serves again") from error
-        self.serving, self.known = folder, shapes
+        self.serving = folder
+        if not (self.base.is_dir() and folder.samefile(self.base)):
+            self.known = shapes
 
     def finish_weight_update(self) -> None:
         """Nothing: the model is whole after each folder."""
@@ -170,18 +177,20 @@ class FolderEngine(WeightTransferEngine[FolderInit, FolderUpdate]):
                 f"{str(folder)!r} is not an absolute path of a folder; {self.serving} serves on"
             )
         try:
-            if not (folder / COMPLETE).is_file():
+            is_base = self.base.is_dir() and folder.samefile(self.base)
+            if not is_base and not (folder / COMPLETE).is_file():
                 raise FolderError(f"{folder} has no file {COMPLETE}")
             files = tensor_files(folder)
             shapes = read_shapes(folder, files)
-            compare(shapes, self.known or self._base_shapes(), same_names=self.known is not None)
+            same_names = self.known is not None and not is_base
+            compare(shapes, self.known or self._base_shapes(), same_names)
         except FolderError as error:
             raise FolderError(f"{error}; {self.serving} serves on") from error
         return files, shapes
 
     def _base_shapes(self) -> Shapes:
-        """Shapes of the model that the engine started with; none where it was not a local folder."""
-        return read_shapes(self.serving, tensor_files(self.serving)) if self.serving.is_dir() else {}
+        """Shapes of the checkpoint that the engine started with; none where it was not a local folder."""
+        return read_shapes(self.base, tensor_files(self.base)) if self.base.is_dir() else {}
 
     def _load(self, folder: Path, files: dict[str, str]) -> None:
         """Load; the layers are put back in place even on an error, none stays without storage."""

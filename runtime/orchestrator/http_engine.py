@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import httpx
 import numpy as np
 from prlc.runtime.orchestrator.engines import EngineFailure, Turn
 from prlc.schema.orchestrator import OrchestratorConfig
+
+# How the weight-transfer backend prlc_fs ends the message of an update that left the old weights in place.
+REJECTED = re.compile(r"serves (on|again)")
 
 
 class HttpEngine:
@@ -94,9 +98,24 @@ class HttpEngine:
         await self._admin("/pause?mode=keep&clear_cache=false", {})
 
     async def load(self, version: int, folder: Path) -> None:
-        """Load a checkpoint folder. Raises EngineFailure."""
-        await self._admin("/start_weight_update", {})
-        await self._admin("/update_weights", {"update_info": {"path": str(folder)}})
+        """Load a checkpoint folder. Raises EngineFailure.
+
+        An engine that rejects the folder is resumed: its requests in flight go on with its old weights.
+        """
+        try:
+            await self._admin("/start_weight_update", {})
+        except EngineFailure as error:
+            if "already active" not in str(error):
+                raise
+            # An update of which an answer was lost: the weights are whole, only its end is missing.
+            await self._admin("/finish_weight_update", {})
+            await self._admin("/start_weight_update", {})
+        try:
+            await self._admin("/update_weights", {"update_info": {"path": str(folder)}})
+        except EngineFailure as error:
+            if REJECTED.search(str(error)):
+                await self.resume()
+            raise
         await self._admin("/finish_weight_update", {"weight_version": str(version)})
 
     async def resume(self) -> None:
@@ -104,15 +123,18 @@ class HttpEngine:
         await self._admin("/resume", {})
 
     async def _admin(self, route: str, body: dict[str, Any]) -> None:
-        await self._post(self.url + route, body, self.config.admin_deadline)
+        # The server drops a connection after it has answered 500, so none is used for a second call.
+        await self._post(self.url + route, body, self.config.admin_deadline, {"Connection": "close"})
 
-    async def _post(self, url: str, body: dict[str, Any], deadline: float) -> Any:
+    async def _post(
+        self, url: str, body: dict[str, Any], deadline: float, headers: dict[str, str] | None = None
+    ) -> Any:
         try:
-            answer = await self.client.post(url, json=body, timeout=deadline)
+            answer = await self.client.post(url, json=body, timeout=deadline, headers=headers)
         except httpx.HTTPError as error:
             raise EngineFailure(f"{self.name}: {url}: {type(error).__name__} {error}") from error
         if answer.status_code >= 300:
-            raise EngineFailure(f"{self.name}: {url} answered {answer.status_code}: {answer.text[:300]}")
+            raise EngineFailure(f"{self.name}: {url} answered {answer.status_code}: {answer.text[:1000]}")
         try:
             return answer.json() if answer.content else None
         except ValueError:
