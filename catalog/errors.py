@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class CatalogError(LookupError):
-    """An entry is missing, broken or of a kind that has no formula; `help` says the cure, '' where there is none."""
+    """An entry is missing, broken or of a kind without a formula; `help` is the cure, '' for none."""
 
     def __init__(self, message: str, help: str = "") -> None:
         super().__init__(message)

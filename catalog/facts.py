@@ -33,7 +33,7 @@ class ModelFacts:
     intermediate: int  # width of a dense feed-forward, 0 where no layer has one
     moe_intermediate: int  # width of one routed expert
     shared_intermediate: int  # width of all shared experts of a layer together
-    expert_hidden: int  # width that a routed expert reads: hidden, or the latent width where experts are latent
+    expert_hidden: int  # width that a routed expert reads: hidden, or less where experts are latent
     vocab: int
     tied: bool
     attention_kind: AttentionKind
@@ -53,7 +53,7 @@ class ModelFacts:
 
 
 def facts(model: Model) -> ModelFacts:
-    """Flatten `model`. Raises CatalogError for a model_type without a formula or a config without a needed key."""
+    """Flatten `model`. Raises CatalogError: a model_type without a formula, a config without a needed key."""
     try:
         return _facts(model, params.config_of(model))
     except KeyError as error:
@@ -67,7 +67,8 @@ def _facts(model: Model, c: Config) -> ModelFacts:
     top_k = int(c["num_experts_per_tok"]) if experts else 0
     latent = c.get("kv_lora_rank")
     heads, hidden = int(c["num_attention_heads"]), int(c["hidden_size"])
-    head = int(c["qk_nope_head_dim"] + c["qk_rope_head_dim"]) if latent else int(c.get("head_dim") or hidden // heads)
+    nope_and_rope = ("qk_nope_head_dim", "qk_rope_head_dim")
+    head = sum(int(c[key]) for key in nope_and_rope) if latent else int(c.get("head_dim") or hidden // heads)
     moe_layers = sum(kind.feed_forward == "moe" for kind in kinds)
     dense_layers = sum(kind.feed_forward == "dense" for kind in kinds)
     linear = count_mixers(c, "linear")
@@ -119,5 +120,5 @@ def _rope_dim(c: Config, head: int) -> int:
     explicit = c.get("qk_rope_head_dim") or c.get("rotary_dim")
     if explicit:
         return int(explicit)
-    share = c.get("partial_rotary_factor") or (c.get("rope_parameters") or {}).get("partial_rotary_factor") or 1.0
-    return int(head * share)
+    nested = (c.get("rope_parameters") or {}).get("partial_rotary_factor")
+    return int(head * (c.get("partial_rotary_factor") or nested or 1.0))

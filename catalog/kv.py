@@ -1,7 +1,7 @@
 """KV-cache bytes of a model in vLLM, before any split over tensor-parallel ranks.
 
-Source: vllm/v1/kv_cache_interface.py (page sizes), the latent and indexer layouts of vllm/model_executor/models/
-deepseek_v2.py and attention/backends/mla/flashmla_sparse.py, and the states of layers/mamba/mamba_utils.py.
+Source: page sizes of vllm/v1/kv_cache_interface.py; the latent and indexer rows of flashmla_sparse.py and
+deepseek_v2.py; the recurrent states of mamba_utils.py (vLLM 0.26; tests/catalog).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from prlc.catalog.params import config_of, indexer_layers
 from prlc.catalog.shapes import count_mixers, full_attention_layers
 from prlc.schema.model import Model
 
-# fp8_ds_mla: FlashMLA-sparse's row, which vLLM uses on Hopper for every fp8 setting of a sparse-attention model
+# fp8_ds_mla: FlashMLA-sparse's row; on Hopper vLLM takes it for every fp8 setting of a sparse-attention model
 KvDtype = Literal["fp32", "bf16", "fp8", "fp8_ds_mla"]
 WIDTH: dict[KvDtype, int] = {"fp32": 4, "bf16": 2, "fp8": 1}
 SCALE_GROUP = 128  # values that share one fp32 scale in the quantized rows
@@ -23,7 +23,7 @@ SCALE_BYTES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class KvBytes:
-    """What one sequence of n tokens holds: n * per_token + min(n, window) * per_window_token + per_sequence."""
+    """A sequence of n tokens holds n * per_token + min(n, window) * per_window_token + per_sequence."""
 
     per_token: int  # layers that see the whole sequence, indexer rows included
     per_window_token: int  # sliding-window layers
@@ -38,7 +38,7 @@ class KvBytes:
 
 
 def kv_bytes(model: Model, dtype: KvDtype) -> KvBytes:
-    """KV bytes of `model` with a main cache of `dtype`; pages of hybrid models are padded, so real use is higher.
+    """KV bytes of `model` with a main cache of `dtype`; a lower bound for hybrids, whose pages vLLM pads.
 
     Raises CatalogError: fp8_ds_mla for a model without sparse attention, or an unknown model_type.
     """

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-
 from prlc.catalog import huggingface
 from prlc.catalog.errors import CatalogError, unknown
 from prlc.schema import codec
@@ -25,7 +24,9 @@ T = TypeVar("T", Model, Gpu, Cluster)
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Names of that kind in the catalog, sorted."""
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")))
+    return tuple(
+        sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml"))
+    )
 
 
 def model(name_or_path: str | Path) -> Model:
@@ -79,7 +80,9 @@ def _path(kind: Kind, name_or_path: str | Path) -> Path:
         return path
     looks_like_path = isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml", ".json")
     if looks_like_path or str(name_or_path).startswith((".", "/", "~")):
-        raise CatalogError(f"no such {kind} file or folder: {name_or_path}", f"or one of: {', '.join(names(kind))}")
+        raise CatalogError(
+            f"no such {kind} file or folder: {name_or_path}", f"or one of: {', '.join(names(kind))}"
+        )
     raise unknown(kind, path.name, names(kind))  # 'org/Name' of the hub: its last part is close to our name
 
 

@@ -1,8 +1,9 @@
 """Parameters per component, from the architecture by formula: one function a family.
 
 Components: embedding, lm_head, norms, attention, linear_attn, mamba, indexer, dense_mlp, routed_experts,
-shared_experts, shared_expert_gate, latent_proj, router, router_correction_bias (a buffer in transformers, a tensor in
-checkpoints) and, in MTP layers, mtp_proj. Every count equals the module tree of transformers 5.24 (tests/catalog).
+shared_experts, shared_expert_gate, latent_proj, router, router_correction_bias (a buffer in transformers, a
+tensor in checkpoints) and, in MTP layers, mtp_proj. Every count equals the module tree of transformers 5.24
+(tests/catalog).
 """
 
 from __future__ import annotations
@@ -103,7 +104,9 @@ def _gated_mlp(hidden: int, width: int) -> int:
     return 3 * hidden * width
 
 
-def _feed_forward(c: Config, kind: LayerKind, *, correction: bool = False, expert: str = "moe_intermediate_size") -> Counts:
+def _feed_forward(
+    c: Config, kind: LayerKind, *, correction: bool = False, expert: str = "moe_intermediate_size"
+) -> Counts:
     """A dense or MoE feed-forward with gated experts; `correction`: a bias that only chooses experts."""
     hidden, experts = c["hidden_size"], num_experts(c)
     if kind.feed_forward == "dense":
@@ -175,7 +178,7 @@ def _gpt_oss(c: Config, kind: LayerKind) -> Counts:
 
 
 def _nemotron_h(c: Config, kind: LayerKind) -> Counts:
-    """One block: a Mamba-2 mixer, attention, or a MoE of ungated (relu2) experts, latent where moe_latent_size is set."""
+    """One block: Mamba-2, attention, or a MoE of ungated relu2 experts, latent if moe_latent_size is set."""
     hidden = c["hidden_size"]
     block: Counts = Counter(norms=hidden)
     if kind.mixer == "linear":
@@ -204,7 +207,7 @@ def _mamba2(c: Config) -> int:
 
 
 def _qwen_hybrid(c: Config, kind: LayerKind) -> Counts:
-    """Qwen3-Next and Qwen3.5: gated delta net, every n-th layer attention whose q projection carries an output gate."""
+    """Qwen3-Next and Qwen3.5: gated delta net; each n-th layer is attention with an output gate in q_proj."""
     hidden = c["hidden_size"]
     layer: Counts = Counter(norms=2 * hidden)
     if kind.mixer == "linear":
@@ -249,4 +252,6 @@ def _family(c: Config) -> Callable[[Config, LayerKind], Counts]:
         return FAMILIES[c.get("model_type", "")]
     except KeyError:
         known = ", ".join(known_model_types())
-        raise CatalogError(f"no parameter formula for model_type {c.get('model_type')!r}", f"known: {known}") from None
+        raise CatalogError(
+            f"no parameter formula for model_type {c.get('model_type')!r}", f"known: {known}"
+        ) from None

@@ -1,7 +1,7 @@
 """Size of the router-replay payload: which experts each token used, in every MoE layer.
 
-Source: the shape and dtype of vllm/model_executor/layers/fused_moe/routed_experts_capturer.py; the dtype goes by the
-model, never by the sample.
+Source: shape and dtype of vLLM's fused_moe/routed_experts_capturer.py. The dtype goes by the model, never by
+the sample.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def num_experts(c: Config) -> int:
 
 
 def layer_kinds(c: Config) -> tuple[LayerKind, ...]:
-    """The decoder layers of the main model in order. Raises KeyError for a missing key or an unknown layer type."""
+    """The decoder layers of the main model in order. Raises KeyError: missing key, unknown layer type."""
     if c["model_type"] == "nemotron_h":
         blocks = c.get("hybrid_override_pattern") or "".join(BLOCK_NAMES[b] for b in c["layers_block_type"])
         return tuple(LayerKind(*PATTERN[block]) for block in blocks)

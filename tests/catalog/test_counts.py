@@ -1,6 +1,6 @@
-"""Every count of every model, against numbers that were not made by these formulas: parameters from the module trees of
-transformers 5.24 on the meta device (expected_counts.json: main, mtp), sizes of real checkpoints (checkpoint), and the
-page sizes that vLLM's cache classes report (kv, state, window)."""
+"""Every count of every model, against expected_counts.json: parameters of the module trees of transformers 5.24 on
+the meta device (main, mtp), sizes of real checkpoints (checkpoint), page sizes of vLLM's cache classes (kv, state,
+window) and the routed-experts shapes of vLLM (replay)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from prlc import catalog
 from prlc.catalog import params
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import pytest
-
 from prlc import catalog
 
 
 def test_latent_attention() -> None:
     facts = catalog.facts(catalog.model("deepseek-v3"))
     assert (facts.layers, facts.dense_layers, facts.moe_layers, facts.attention_layers) == (61, 3, 58, 61)
-    assert (facts.heads, facts.kv_heads, facts.head_dim, facts.v_head_dim, facts.rope_dim) == (128, 1, 192, 128, 64)
-    assert (facts.q_lora_rank, facts.kv_lora_rank, facts.index_topk, facts.indexer_layers) == (1536, 512, None, 0)
-    assert (facts.num_experts, facts.top_k, facts.moe_intermediate, facts.shared_intermediate) == (256, 8, 2048, 2048)
+    assert (facts.heads, facts.kv_heads, facts.head_dim, facts.v_head_dim, facts.rope_dim) == (
+        128,
+        1,
+        192,
+        128,
+        64,
+    )
+    assert (facts.q_lora_rank, facts.kv_lora_rank, facts.index_topk, facts.indexer_layers) == (
+        1536,
+        512,
+        None,
+        0,
+    )
+    assert (facts.num_experts, facts.top_k, facts.moe_intermediate, facts.shared_intermediate) == (
+        256,
+        8,
+        2048,
+        2048,
+    )
 
 
 def test_shared_indexers_are_counted_once() -> None:
@@ -36,7 +51,12 @@ def test_hybrid_blocks() -> None:
 
 def test_sliding_window() -> None:
     facts = catalog.facts(catalog.model("gpt-oss-120b"))
-    assert (facts.attention_kind, facts.sliding_window, facts.attention_layers, facts.layers) == ("sliding", 128, 18, 36)
+    assert (facts.attention_kind, facts.sliding_window, facts.attention_layers, facts.layers) == (
+        "sliding",
+        128,
+        18,
+        36,
+    )
     assert (facts.intermediate, facts.moe_intermediate) == (0, 2880)
 
 
@@ -52,7 +72,10 @@ def test_dense_model() -> None:
 def test_layers_add_up(name: str) -> None:
     facts = catalog.facts(catalog.model(name))
     if facts.attention_kind == "hybrid_mamba2":  # one block is one of the three
-        assert facts.attention_layers + facts.linear_layers + facts.moe_layers + facts.dense_layers == facts.layers
+        assert (
+            facts.attention_layers + facts.linear_layers + facts.moe_layers + facts.dense_layers
+            == facts.layers
+        )
     else:
         assert facts.moe_layers + facts.dense_layers == facts.layers
     assert facts.total_params == sum(facts.params.values())

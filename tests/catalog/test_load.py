@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from prlc import catalog
 from prlc.schema import codec
 
@@ -57,7 +56,11 @@ def test_what_the_catalog_holds() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [("glm-5.l", "glm-5.1"), ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"), ("Qwen3-30B-A3B", "qwen3-30b-a3b")],
+    [
+        ("glm-5.l", "glm-5.1"),
+        ("deepseek-ai/DeepSeek-V3.2", "deepseek-v3.2"),
+        ("Qwen3-30B-A3B", "qwen3-30b-a3b"),
+    ],
 )
 def test_a_close_name_is_offered(wrong: str, right: str) -> None:
     with pytest.raises(catalog.CatalogError) as caught:
@@ -139,14 +142,20 @@ def test_hugging_face_text_config_of_a_larger_model(tmp_path: Path) -> None:
     whole = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25"}
     known = catalog.model("kimi-k2.5")
     model = catalog.model(write_config(tmp_path, {**whole, "text_config": {**known.config}}))
-    assert (model.model_type, model.config["model_type"], model.attention_kind) == ("kimi_k25", "kimi_k2", "mla")
+    assert (model.model_type, model.config["model_type"], model.attention_kind) == (
+        "kimi_k25",
+        "kimi_k2",
+        "mla",
+    )
     assert catalog.facts(model).params == catalog.facts(known).params
 
 
 @pytest.mark.parametrize("name", catalog.names("model"))
 def test_the_kind_of_attention_follows_from_the_config(tmp_path: Path, name: str) -> None:
     known = catalog.model(name)
-    model = catalog.model(write_config(tmp_path, {**known.config, "tie_word_embeddings": known.tie_word_embeddings}))
+    model = catalog.model(
+        write_config(tmp_path, {**known.config, "tie_word_embeddings": known.tie_word_embeddings})
+    )
     assert model.attention_kind == known.attention_kind
     assert catalog.facts(model).params == catalog.facts(known).params
 
@@ -169,10 +178,10 @@ def test_config_with_holes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", "[]", "null"])
 def test_config_that_is_no_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(catalog.CatalogError, match="config.json"):
+    with pytest.raises(catalog.CatalogError, match=r"config\.json"):
         catalog.model(tmp_path)
 
 
 def test_folder_without_config(tmp_path: Path) -> None:
-    with pytest.raises(catalog.CatalogError, match="no config.json"):
+    with pytest.raises(catalog.CatalogError, match=r"no config\.json"):
         catalog.model(tmp_path)
