@@ -72,7 +72,8 @@ def _diagnostic(problem: Problem, document: Positioned, top: Span) -> Diagnostic
         cure = f"{f'add to {parent}' if holder else 'add this line'}: {key}: {problem.example}"
         return _error(code, f"missing key {key!r} in {parent}", where, f"{key} is missing", cure)
     if problem.kind == "unit":
-        cure = f"write a number with its unit, e.g. {', '.join(_forms(problem))}; units: {', '.join(problem.choices)}"
+        units = ", ".join(problem.choices)
+        cure = f"write a number with its unit, e.g. {', '.join(_forms(problem))}; units: {units}"
         return _error(code, f"{dotted} is not a number with a unit", span, "no valid unit", cure)
     if problem.kind == "bound":
         return _error(code, f"{dotted} is out of bounds", span, problem.message, _bound_cure(key, problem))

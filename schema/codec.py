@@ -97,7 +97,8 @@ def _numbers(value: float, size: float) -> list[str]:
     return [text for text in texts if "e" not in text]
 
 
-def _unit(kind: Any) -> str | None:
+def unit_of(kind: Any) -> str | None:
+    """Unit family of a quantity's annotation, e.g. 'bytes'; None for any other annotation."""
     return get_args(kind)[1] if get_origin(kind) is Annotated and get_args(kind)[1] in UNITS else None
 
 
@@ -111,7 +112,7 @@ def decode(cls: type[T], data: Any, where: str = "document") -> T:
 
 
 def _decode(kind: Any, data: Any, path: Where, problems: list[Problem]) -> Any:
-    unit = _unit(kind)
+    unit = unit_of(kind)
     if unit:
         try:
             number = parse_quantity(data, unit)
@@ -160,8 +161,8 @@ def _decode_union(options: tuple[Any, ...], data: Any, path: Where, problems: li
     meant = [o for o in solid if isinstance(data, dict) and dataclasses.is_dataclass(o)] or solid
     if len(meant) == 1:
         return _decode(meant[0], data, path, problems)
-    units = tuple(dict.fromkeys(name for o in meant if (unit := _unit(o)) for name in UNITS[unit]))
-    if units and all(_unit(o) for o in meant):
+    units = tuple(dict.fromkeys(name for o in meant if (unit := unit_of(o)) for name in UNITS[unit]))
+    if units and all(unit_of(o) for o in meant):
         text = f"{data!r} is not a number with one of the units {', '.join(units)}"
         problems.append(Problem(path, text, "unit", units))
         return None
@@ -237,7 +238,7 @@ def _example(kind: Any, item: Any) -> str:
         hints = get_type_hints(kind, include_extras=True)
         needed = [f for f in dataclasses.fields(kind) if required(f)]
         return "{" + ", ".join(f"{f.name}: {_example(hints[f.name], f)}" for f in needed) + "}"
-    unit, origin = _unit(kind), get_origin(kind)
+    unit, origin = unit_of(kind), get_origin(kind)
     if unit:
         return UNIT_EXAMPLES[unit][0]
     if origin in (Union, types.UnionType):
@@ -270,8 +271,8 @@ def _bounds(metadata: Any, value: Any) -> list[str]:
 
 
 def _name(kind: Any) -> str:
-    if _unit(kind):
-        return f"a value in {_unit(kind)}"
+    if unit_of(kind):
+        return f"a value in {unit_of(kind)}"
     if get_origin(kind) is Literal:
         return ", ".join(map(str, get_args(kind)))
     if dataclasses.is_dataclass(kind) or get_origin(kind) is dict:
@@ -284,18 +285,19 @@ def _name(kind: Any) -> str:
 def encode(value: Any) -> Any:
     """Plain data (dict, list, str, number) of a document; quantities get their units back."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return _encode(Any, value)
+        return encode_as(Any, value)
     hints = get_type_hints(type(value), include_extras=True)
-    return {f.name: _encode(hints[f.name], getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return {f.name: encode_as(hints[f.name], getattr(value, f.name)) for f in dataclasses.fields(value)}
 
 
-def _encode(kind: Any, value: Any) -> Any:
+def encode_as(kind: Any, value: Any) -> Any:
+    """Plain data of a value that is annotated with `kind`."""
     if value is None or isinstance(value, str | bool):
         return value
     if get_origin(kind) in (Union, types.UnionType):
-        unit = next((_unit(o) for o in get_args(kind) if _unit(o)), None)
+        unit = next((unit_of(o) for o in get_args(kind) if unit_of(o)), None)
     else:
-        unit = _unit(kind)
+        unit = unit_of(kind)
     if unit:
         return format_quantity(value, unit)
     if dataclasses.is_dataclass(value):
@@ -303,9 +305,9 @@ def _encode(kind: Any, value: Any) -> Any:
     if isinstance(value, tuple | list):
         args = get_args(kind)
         item = args[0] if args and get_origin(kind) is tuple else Any
-        return [_encode(item, v) for v in value]
+        return [encode_as(item, v) for v in value]
     if isinstance(value, dict):
-        return {k: _encode(Any, v) for k, v in value.items()}
+        return {k: encode_as(Any, v) for k, v in value.items()}
     return value
 
 
