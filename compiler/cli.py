@@ -1,11 +1,14 @@
-"""The command line. Exit codes: 0 done, 1 refused (or different), 2 wrong usage. Each command imports what it needs."""
+"""The command line. Exit codes: 0 done, 1 refused (or different), 2 wrong usage.
+
+Each command imports what it needs: `prlc --help` is instant.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -114,9 +117,9 @@ def check(specs: tuple[Path, ...], pins: tuple[str, ...], form: str) -> None:
     found: list[Diagnostic] = []
     sources: dict[str, str] = {}
     for spec in specs:
-        sources[str(spec)] = _text(spec)
-        found += _plan(sources[str(spec)], str(spec), pins)[1]
-    _report(found, sources, form, always=True)
+        _, of_spec, sources[str(spec)] = _plan(_text(spec), str(spec), _pins(pins))
+        found += of_spec
+    _report(found, sources, form)
     refused = sum(d.severity == "error" for d in found)
     if form == "text":
         click.echo(f"{len(specs)} checked: {refused} errors, {len(found) - refused} warnings")
@@ -189,7 +192,7 @@ def verify(bundle: Path) -> None:
 @click.argument("a", type=FOLDER)
 @click.argument("b", type=FOLDER)
 def diff(a: Path, b: Path) -> None:
-    """What differs between two bundles or plan.json files, one line a value. Exit code 1 when anything does."""
+    """What differs between two bundles or plan.json files, a line a value; exit code 1 if any does."""
     from prlc.compiler import emit
 
     try:
@@ -226,41 +229,37 @@ def _text(path: Path) -> str:
         raise click.UsageError(f"{path} cannot be read: {error}") from error
 
 
-def _plan(text: str, filename: str, pins: tuple[str, ...]) -> tuple[Plan | None, list[Diagnostic]]:
-    from prlc.compiler.pins import PinError
+def _pins(pins: tuple[str, ...]) -> dict[str, str]:
+    """('trainer.parallel.ep=16',) -> {'trainer.parallel.ep': '16'}."""
+    split = {pin: pin.partition("=") for pin in pins}
+    for pin, (path, equals, _) in split.items():
+        if not (path and equals):
+            raise click.UsageError(f"--pin {pin}: write it as path=value, e.g. trainer.parallel.ep=16")
+    return {path.strip(): value.strip() for path, _, value in split.values()}
+
+
+def _plan(text: str, filename: str, pins: dict[str, str]) -> tuple[Plan | None, list[Diagnostic], str]:
+    """The plan, its diagnostics, and the text that their positions are in: the spec with its pins."""
+    from prlc.compiler.pins import PinError, with_pins
     from prlc.compiler.plan import plan as make
 
-    split = [pin.partition("=") for pin in pins]
-    wrong = [pin for pin, (path, equals, _) in zip(pins, split, strict=True) if not (path and equals)]
-    if wrong:
-        raise click.UsageError(f"--pin {wrong[0]}: write it as path=value, e.g. trainer.parallel.ep=16")
     try:
-        return make(text, filename, {path.strip(): value.strip() for path, _, value in split})
+        return (*make(text, filename, pins), with_pins(text, pins))
     except PinError as error:
         raise click.UsageError(str(error)) from error
 
 
 def _planned(spec: Path, pins: tuple[str, ...], form: str, quiet: bool = False) -> Plan:
     """The plan; exits with 1 and every diagnostic when there is none. `quiet`: say nothing of warnings."""
-    text = _text(spec)
-    made, found = _plan(text, str(spec), pins)
+    made, found, shown = _plan(_text(spec), str(spec), _pins(pins))
+    if made is None or (form != "text" and not quiet):
+        _report(found, {str(spec): shown}, form)
     if made is None:
-        # with pins the positions are those of the spec after them
-        from prlc.compiler.pins import with_pins
-
-        shown = with_pins(text, dict(_pairs(pins)))
-        _report(found, {str(spec): shown}, form, always=True)
         sys.exit(1)
-    if form != "text" and not quiet:
-        _report(found, {str(spec): text}, form, always=True)
     return made
 
 
-def _pairs(pins: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(path.strip(), value.strip()) for path, _, value in (pin.partition("=") for pin in pins)]
-
-
-def _report(found: list[Diagnostic], sources: dict[str, str], form: str, always: bool) -> None:
+def _report(found: list[Diagnostic], sources: dict[str, str], form: str) -> None:
     """Text goes to stderr, so that stdout stays the answer; what machines read goes to stdout."""
     from prlc.schema import diagnostics
 
@@ -271,8 +270,7 @@ def _report(found: list[Diagnostic], sources: dict[str, str], form: str, always:
             )
         return
     write = {"json": diagnostics.to_json, "github": diagnostics.to_github, "sarif": diagnostics.to_sarif}
-    if found or always:
-        click.echo(write[form](found), nl=False)
+    click.echo(write[form](found), nl=False)
 
 
 def _explain_decision(made: Plan, path: str) -> None:
@@ -281,11 +279,7 @@ def _explain_decision(made: Plan, path: str) -> None:
     try:
         click.echo(pages.decision_text(pages.decision(made, path)))
     except pages.NothingToExplain as error:
-        _usage(str(error))
-
-
-def _usage(message: str) -> NoReturn:
-    raise click.UsageError(message)
+        raise click.UsageError(str(error)) from error
 
 
 def _read_plan(path: Path) -> Plan:

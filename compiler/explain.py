@@ -6,7 +6,6 @@ import difflib
 from typing import TYPE_CHECKING
 
 import yaml
-
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, SpecRule
 
 if TYPE_CHECKING:
@@ -14,14 +13,27 @@ if TYPE_CHECKING:
 
 # what is reported outside the rules
 OTHER = {
+    "PRL101": "The file is not a YAML document.\n\nCure: quotes, brackets, colons and indentation (spaces,"
+    " no tabs) at and before the place.",
+    "PRL102": "A key that the document does not know; nothing is ignored silently.\n\nCure: the listed name"
+    " that was meant, or leave it out. `prlc schema` has every key.",
+    "PRL103": "A key is given twice in one mapping.\n\nCure: keep one of the two.",
+    "PRL104": "A value of the wrong type, or none of the choices.\n\n"
+    "Cure: the diagnostic lists what it may be.",
+    "PRL105": "A size, time or rate without its unit, or with a unit that is not known.\n\nCure: 80GiB, 5min,"
+    " 400GB/s; bare numbers are counts.",
+    "PRL106": "A key that must be given is missing.\n\n"
+    "Cure: add it; what prlc can derive is never asked for.",
+    "PRL107": "A value outside the bounds of its key.\n\nCure: the diagnostic names the bound.",
     "PRL201": "No model of that name or path.\n\nCure: a name of `prlc catalog list models`, a model file,"
     " or a folder with a Hugging Face config.json.",
-    "PRL202": "No cluster of that name or path.\n\nCure: a name of `prlc catalog list clusters`, or a cluster file.",
+    "PRL202": "No cluster of that name or path.\n\n"
+    "Cure: a name of `prlc catalog list clusters`, or a cluster file.",
     "PRL203": "The cluster's GPU is not in the catalog.\n\nCure: a name of `prlc catalog list gpus`.",
     "PRL204": "The model's architecture has no parameter formula, or its config lacks a key.\n\n"
     "Cure: a model_type that the catalog knows.",
-    "PRL400": "No layout of trainer and engines fits the cluster.\n\nCure: the diagnostic names the nearest miss and"
-    " what would help: more nodes, a shorter seq_len, a lower precision, or fewer pinned degrees.",
+    "PRL400": "No layout of trainer and engines fits the cluster.\n\nCure: the diagnostic names the nearest"
+    " miss and what would help: more nodes, a shorter seq_len, a lower precision, or fewer pinned degrees.",
 }
 
 
@@ -31,11 +43,11 @@ class NothingToExplain(LookupError):
 
 def codes() -> tuple[str, ...]:
     """Every code that has a page."""
-    return tuple(sorted({*OTHER, *(rule.code for rule in (*SPEC_RULES, *LAYOUT_RULES)), *_document_codes()}))
+    return tuple(sorted({*OTHER, *(rule.code for rule in (*SPEC_RULES, *LAYOUT_RULES))}))
 
 
 def page(code: str) -> str:
-    """What a code means, its inequality, source and cure, and an example of each kind. Raises NothingToExplain."""
+    """What a code means, its inequality, source, cure and examples. Raises NothingToExplain."""
     code = code.upper()
     for rule in (*SPEC_RULES, *LAYOUT_RULES):
         if rule.code == code:
@@ -51,18 +63,9 @@ def page(code: str) -> str:
                     _indented(rule.accepted),
                 ]
             )
-    others = {**OTHER, **_document_codes()}
-    if code in others:
-        return f"{code}: {others[code]}"
+    if code in OTHER:
+        return f"{code}: {OTHER[code]}"
     raise NothingToExplain(f"no code {code}; there are {', '.join(codes())}")
-
-
-def _document_codes() -> dict[str, str]:
-    """Pages of the codes that the schema's own check reports."""
-    from prlc.schema import check
-
-    pages: dict[str, str] = getattr(check, "CODES", {})
-    return dict(pages)
 
 
 def _indented(fragment: object) -> str:
@@ -91,7 +94,7 @@ def decision(plan: Plan, path: str) -> Decision:
 
 
 def _ends(path: list[str], wanted: list[str]) -> bool:
-    """True when `wanted` is a subsequence of `path` with the same last key: trainer.ep is trainer.parallel.ep."""
+    """True when `path` holds the keys of `wanted` in order, last key last: trainer.ep, trainer.parallel.ep."""
     keys = iter(path)
     return path[-1] == wanted[-1] and all(key in keys for key in wanted)
 

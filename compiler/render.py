@@ -85,7 +85,7 @@ def plan_text(plan: Plan, out: Console, source: str) -> None:
         out.print(Text(f" {plural(len(plan.warnings), 'warning')}: {listed}", style="yellow"))
     out.print(
         Text(
-            f" Next: prlc build {source} -o bundle/     more: --explain trainer.ep, --alternatives 10, --json",
+            f" Next: prlc build {source} -o bundle/   more: --explain trainer.ep, --alternatives 10, --json",
             style="dim",
         ),
         soft_wrap=True,
@@ -186,7 +186,9 @@ def _walk(term: Term) -> list[Term]:
 
 
 def _value(term: Term, value: float) -> str:
-    return duration(value) if term.unit == "s" else f"{value:,.4g}{'' if term.unit == '1' else f' {term.unit}'}"
+    if term.unit == "s":
+        return duration(value)
+    return f"{value:,.4g}" if term.unit == "1" else f"{value:,.4g} {term.unit}"
 
 
 def _band(term: Term) -> str:

@@ -1,4 +1,4 @@
-"""Spec text to what the compiler works on: the spec, its model, GPU and cluster, and where each value stands."""
+"""Spec text to what the compiler works on: the spec, its model, GPU and cluster, and where all of it stands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Resolved:
     spans: Mapping[tuple[str | int, ...], Span]  # of values
 
     def span(self, path: tuple[str | int, ...]) -> Span | None:
-        """Where the value of `path` stands, or what it stands in; None where the spec has nothing of the kind."""
+        """Where the value of `path` stands, else what would hold it; None where the spec has neither."""
         while path and path not in self.spans:
             path = path[:-1]
         return self.spans.get(path) if path else None
@@ -41,10 +41,10 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
     Paths in the spec are relative to the spec's own folder.
     """
     spec, found = check(RunSpec, text, filename)
-    if spec is None:
-        return None, found
-    spans = positions.load(text, filename).value_spans
-    folder = Path(filename).parent
+    document = positions.load(text, filename)
+    # names are looked up even where other keys are wrong, so that all mistakes are reported at once
+    said = document.data if isinstance(document.data, dict) else {}
+    spans, folder = document.value_spans, Path(filename).parent
 
     def look_up(code: str, key: str, read: Callable[[], T]) -> T | None:
         try:
@@ -54,13 +54,19 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
             found.append(Diagnostic(code, "error", error.message, spans.get((key,)), "", notes))
             return None
 
-    model = look_up("PRL201", "model", lambda: catalog.model(_near(spec.model, folder, catalog.names("model"))))
-    facts = look_up("PRL204", "model", lambda: catalog.facts(model)) if model is not None else None
-    cluster = look_up(
-        "PRL202", "cluster", lambda: catalog.cluster(_near(spec.cluster, folder, catalog.names("cluster")))
-    )
-    gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(cluster.node.gpu)) if cluster is not None else None
-    if model is None or facts is None or cluster is None or gpu is None:
+    model, facts, cluster, gpu = None, None, None, None
+    if isinstance(name := said.get("model"), str):
+        where = _near(name, folder, catalog.names("model"))
+        model = look_up("PRL201", "model", lambda: catalog.model(where))
+        if model is not None:
+            facts = look_up("PRL204", "model", lambda: catalog.facts(model))
+    if isinstance(name := said.get("cluster"), str):
+        place = _near(name, folder, catalog.names("cluster"))
+        cluster = look_up("PRL202", "cluster", lambda: catalog.cluster(place))
+        if cluster is not None:
+            kind = cluster.node.gpu
+            gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(kind))
+    if spec is None or model is None or facts is None or cluster is None or gpu is None:
         return None, found
     return Resolved(spec=spec, model=model, facts=facts, gpu=gpu, cluster=cluster, spans=spans), found
 

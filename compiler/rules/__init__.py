@@ -15,7 +15,12 @@ from prlc.compiler.rules.parallel_layout import (
 )
 from prlc.compiler.rules.replay import replay_apart_needs_the_store, replay_needs_a_router
 from prlc.compiler.rules.rule import LayoutRule, SpecRule
-from prlc.compiler.rules.spec_shapes import one_objective, rollout_fits_sequence, whole_groups, within_positions
+from prlc.compiler.rules.spec_shapes import (
+    one_objective,
+    rollout_fits_sequence,
+    whole_groups,
+    within_positions,
+)
 from prlc.compiler.rules.staleness import episode_within_bound, lag_below_bound
 from prlc.compiler.rules.trainable import runs_in_this_release
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-
 from prlc.compiler.layout import EngineLayout, Layout, TrainerLayout
 from prlc.schema.plan import Ledger, LedgerEntry
 

@@ -25,7 +25,7 @@ SLURM = ("partition", "account", "qos", "reservation", "constraint", "exclude")
 def plain_paths(resolved: Resolved) -> Iterator[Diagnostic]:
     """Names and paths have no quote, newline, control character, backslash, dollar sign, backquote or brace.
 
-    Inequality: no character of [control ' " ` \\ $ { }] in name, model, checkpoint, cluster, runtime.venv, run_dir
+    Inequality: no character of [control ' " ` \\ $ { }] in name, model, checkpoint, cluster and runtime
     Source: they become words of scripts and of #SBATCH lines, where {X} is a lookup.
     Cure: another name, or a link to the folder.
     """

@@ -20,8 +20,8 @@ def over(ledger: Ledger) -> str:
     """The label of a ledger that does not fit: its sum, its capacity and its largest part."""
     largest = max(ledger.entries, key=lambda entry: entry.bytes)
     return (
-        f"{ledger.total / GIB:.1f} GiB > {ledger.capacity / GIB:.1f} GiB; the largest part is {largest.what}, "
-        f"{largest.bytes / GIB:.1f} GiB"
+        f"{ledger.total / GIB:.1f} GiB > {ledger.capacity / GIB:.1f} GiB; "
+        f"the largest part is {largest.what}, {largest.bytes / GIB:.1f} GiB"
     )
 
 

@@ -166,15 +166,16 @@ def tensor_parallel_in_a_node(resolved: Resolved) -> Iterator[Diagnostic]:
     Source: a vLLM server of this compiler does not span nodes; vLLM splits attention by whole heads.
     Cure: a degree that divides both.
     """
-    tp, gpus, heads = resolved.spec.inference.tensor_parallel, resolved.cluster.node.gpus, resolved.facts.heads
-    if tp == "auto" or (max(1, gpus) % tp == 0 and heads % tp == 0):
+    tp, heads = resolved.spec.inference.tensor_parallel, resolved.facts.heads
+    gpus = max(1, resolved.cluster.node.gpus)
+    if tp == "auto" or (gpus % tp == 0 and heads % tp == 0):
         return
-    fits = [str(n) for n in range(1, max(1, gpus) + 1) if max(1, gpus) % n == 0 and heads % n == 0]
+    fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0 and heads % n == 0]
     yield finding(
         "PRL321",
         f"tensor parallelism of {tp} divides not both the {gpus} GPUs of a node and the {heads} heads",
         resolved.span(("inference", "tensor_parallel")),
-        label=f"{gpus} % {tp} = {max(1, gpus) % tp}, {heads} % {tp} = {heads % tp}, both must be 0",
+        label=f"{gpus} % {tp} = {gpus % tp}, {heads} % {tp} = {heads % tp}, both must be 0",
         rule="gpus_per_node % tensor_parallel == 0 and heads % tensor_parallel == 0",
         help=f"tensor_parallel that fits: {', '.join(fits)}",
     )

@@ -56,7 +56,7 @@ def replay_apart_needs_the_store(
         yield finding(
             "PRL342",
             "router replay with prefill and decode apart needs the KV store, and kv_offload is none",
-            resolved.span(("inference", "kv_offload")),
+            resolved.span(("inference", "kv_offload")) or resolved.span(("cluster",)),
             rule="router_replay and disaggregate => kv_offload == mooncake",
             help="kv_offload: auto, disaggregate: false, or router_replay: false",
         )

@@ -44,8 +44,8 @@ class SpecRule:
 class LayoutRule:
     """Judges a candidate layout with its ledgers.
 
-    The examples are parts of a layout: {"layout": {...}, "engine": {...}, "ledger": {...}}, values that replace
-    those of the base.
+    The examples are parts of a layout: {"layout": {...}, "trainer": {...}, "engine": {...},
+    "ledger": {...}, "roles": (...)}, values that replace those of the base.
     """
 
     code: str
@@ -53,7 +53,9 @@ class LayoutRule:
     refused: Fragment
     accepted: Fragment
 
-    def __call__(self, resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
+    def __call__(
+        self, resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
+    ) -> Iterator[Diagnostic]:
         """Diagnostics of the rule, each with its code."""
         return self.check(resolved, layout, ledgers)
 

@@ -57,7 +57,7 @@ def one_objective(resolved: Resolved) -> Iterator[Diagnostic]:
             "an objective is either step_time or minimize, " + ("not both" if given else "and it is neither"),
             resolved.span(("objective",)),
             label=f"{len(given)} keys, must be 1",
-            help="{step_time: 5min} asks for the fewest GPUs that reach it; {minimize: step_time} for the shortest step",
+            help="{step_time: 5min}: the fewest GPUs that reach it; {minimize: step_time}: the shortest step",
         )
 
 
@@ -103,7 +103,7 @@ def rollout_fits_sequence(resolved: Resolved) -> Iterator[Diagnostic]:
     if mean > length:
         yield finding(
             "PRL304",
-            f"a mean rollout is {mean:,.0f} tokens long and a sample holds {length:,}: most rollouts will be cut",
+            f"a mean rollout is {mean:,.0f} tokens long and a sample holds {length:,}: most are cut",
             resolved.span(("sequence", "seq_len")),
             label=f"{mean:.0f} > {length}",
             help=f"seq_len: {int(mean * 1.5)} or more, or a smaller workload.turns",

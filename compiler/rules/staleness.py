@@ -27,7 +27,7 @@ def lag_below_bound(
     """Rollouts in flight are few enough that most arrive within the bound (warning).
 
     Inequality: max_inflight_groups x group_size / batch_size + 0.8 < max_off_policy_steps
-    Source: Little's law with time in policy versions: rollouts in flight / rollouts a version is their mean age.
+    Source: Little's law with time in policy versions: in flight / batch is their mean age.
     Cure: fewer groups in flight, or a larger max_off_policy_steps.
     """
     algorithm = resolved.spec.algorithm
@@ -38,9 +38,9 @@ def lag_below_bound(
     cure = int((bound - QUEUE_LAG) * algorithm.batch_size / algorithm.group_size)
     yield finding(
         "PRL351",
-        f"the mean lag is about {lag:.1f} versions and the bound is {bound}: many rollouts will be dropped as stale",
+        f"the mean lag is about {lag:.1f} versions and the bound is {bound}: many rollouts are dropped as stale",
         resolved.span(("algorithm", "max_off_policy_steps")),
-        label=f"{inflight} in flight / {algorithm.batch_size} a batch + {QUEUE_LAG} = {lag:.2f}, should be < {bound}",
+        label=f"{inflight} in flight / {algorithm.batch_size} + {QUEUE_LAG} = {lag:.2f}, should be < {bound}",
         rule="max_inflight_groups * group_size / batch_size + 0.8 < max_off_policy_steps",
         help=f"max_off_policy_steps: {int(lag) + 1}"
         + (f", or max_inflight_groups: {cure}" if 0 < cure < layout.max_inflight_groups else ""),
@@ -60,21 +60,22 @@ def episode_within_bound(resolved: Resolved) -> Iterator[Diagnostic]:
     """A mean episode ends within the bound (warning). Checked where the objective names a step time.
 
     Inequality: turns x tool_time <= max_off_policy_steps x step_time, means
-    Source: a rollout is dropped once its oldest token is max_off_policy_steps versions old; tools alone take so long.
+    Source: a rollout is dropped once its oldest token exceeds the bound; tools alone take that long.
     Cure: a larger max_off_policy_steps, or a longer step with more rollouts in it.
     """
     spec = resolved.spec
     if spec.objective.step_time is None:
         return
+    steps, step = spec.algorithm.max_off_policy_steps, spec.objective.step_time
     episode = spec.workload.turns.mean * spec.workload.tool_time.mean
-    bound = spec.algorithm.max_off_policy_steps * spec.objective.step_time
+    bound = steps * step
     if episode > bound:
         yield finding(
             "PRL352",
-            f"a mean episode waits {episode:.0f} s for its tools, longer than the {bound:.0f} s that a rollout may live",
+            f"a mean episode waits {episode:.0f} s for its tools, and a rollout may live {bound:.0f} s",
             resolved.span(("algorithm", "max_off_policy_steps")),
-            label=f"{episode:.0f} s > {spec.algorithm.max_off_policy_steps} x {spec.objective.step_time:.0f} s",
+            label=f"{episode:.0f} s > {steps} x {step:.0f} s",
             rule="turns * tool_time <= max_off_policy_steps * step_time",
-            help=f"max_off_policy_steps: {int(episode / spec.objective.step_time) + 1}",
+            help=f"max_off_policy_steps: {int(episode / step) + 1}",
             severity="warning",
         )

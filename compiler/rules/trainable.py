@@ -44,7 +44,7 @@ def runs_in_this_release(
     if missing:
         yield finding(
             "PRL371",
-            f"planned, but the trainer of this release does not run {' or '.join(missing)}: it refuses at start",
+            f"planned, but the trainer of this release does not run {' or '.join(missing)} and refuses it",
             resolved.span(("trainer",) if kind in TRAINABLE else ("model",)),
             help=f"to run: model_type {' or '.join(TRAINABLE)}, trainer.parallel: {{cp: 1}}, precision: bf16",
             severity="warning",
