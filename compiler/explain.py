@@ -94,7 +94,7 @@ def decision(plan: Plan, path: str) -> Decision:
 
 
 def _ends(path: list[str], wanted: list[str]) -> bool:
-    """True when `path` holds the keys of `wanted` in order, last key last: trainer.ep, trainer.parallel.ep."""
+    """True when `path` holds the keys of `wanted` in order and ends as it: trainer.[parallel.]ep."""
     keys = iter(path)
     return path[-1] == wanted[-1] and all(key in keys for key in wanted)
 

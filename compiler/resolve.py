@@ -1,4 +1,4 @@
-"""Spec text to what the compiler works on: the spec, its model, GPU and cluster, and where all of it stands."""
+"""Spec text to what the compiler works on: the spec, its model, GPU and cluster, and where each stands."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def lag_below_bound(
     cure = int((bound - QUEUE_LAG) * algorithm.batch_size / algorithm.group_size)
     yield finding(
         "PRL351",
-        f"the mean lag is about {lag:.1f} versions and the bound is {bound}: many rollouts are dropped as stale",
+        f"the mean lag is about {lag:.1f} versions and the bound is {bound}: many rollouts will be stale",
         resolved.span(("algorithm", "max_off_policy_steps")),
         label=f"{inflight} in flight / {algorithm.batch_size} + {QUEUE_LAG} = {lag:.2f}, should be < {bound}",
         rule="max_inflight_groups * group_size / batch_size + 0.8 < max_off_policy_steps",

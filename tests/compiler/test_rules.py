@@ -1,0 +1,94 @@
+"""Every rule against its own examples: it refuses the one, lets the other pass, and has its page."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from prlc.compiler import explain
+from prlc.compiler.resolve import Resolved, resolve
+from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, LayoutRule, SpecRule
+from prlc.compiler.rules.example import layout_of, spec_text
+from prlc.compiler.rules.rule import Fragment
+from prlc.compiler.rules.trainable import TRAINABLE
+from prlc.schema.diagnostics import Diagnostic
+
+ROOT = Path(__file__).parents[2]
+
+
+def resolved(part: Fragment) -> Resolved:
+    found, diagnostics = resolve(spec_text(part), "run.yaml")
+    assert found is not None, diagnostics
+    return found
+
+
+def judge_spec(rule: SpecRule, part: Fragment) -> list[Diagnostic]:
+    return list(rule(resolved(part)))
+
+
+def judge_layout(rule: LayoutRule, part: Fragment) -> list[Diagnostic]:
+    return list(rule(resolved({}), *layout_of(part)))
+
+
+def well_formed(found: list[Diagnostic], code: str) -> None:
+    for diagnostic in found:
+        assert diagnostic.code == code
+        assert diagnostic.span is not None
+        assert any(note.label == "help" and note.text for note in diagnostic.notes)
+        assert "\n" not in diagnostic.message
+
+
+@pytest.mark.parametrize("rule", SPEC_RULES, ids=lambda r: r.code)
+def test_spec_rule(rule: SpecRule) -> None:
+    found = judge_spec(rule, rule.refused)
+    assert found
+    well_formed(found, rule.code)
+    assert judge_spec(rule, rule.accepted) == []
+
+
+@pytest.mark.parametrize("rule", LAYOUT_RULES, ids=lambda r: r.code)
+def test_layout_rule(rule: LayoutRule) -> None:
+    found = judge_layout(rule, rule.refused)
+    assert found
+    well_formed(found, rule.code)
+    assert judge_layout(rule, rule.accepted) == []
+
+
+@pytest.mark.parametrize("rule", [*SPEC_RULES, *LAYOUT_RULES], ids=lambda r: r.code)
+def test_every_rule_has_a_page(rule: SpecRule | LayoutRule) -> None:
+    page = explain.page(rule.code)
+    for part in ("Inequality: ", "Source: ", "Cure: ", "Not reported with:"):
+        assert part in page
+
+
+def test_codes_are_given_once() -> None:
+    given = [rule.code for rule in (*SPEC_RULES, *LAYOUT_RULES)]
+    assert len(given) == len(set(given))
+
+
+def test_every_code_in_the_sources_has_a_page() -> None:
+    rooms = (*(ROOT / "compiler").rglob("*.py"), *(ROOT / "schema").rglob("*.py"))
+    written = {code for path in rooms for code in re.findall(r'"(PRL\d+)"', path.read_text())}
+    assert len(written) > 20
+    assert written - set(explain.codes()) == set()
+
+
+def test_help_lists_the_degrees_that_fit() -> None:
+    rule = next(r for r in SPEC_RULES if r.code == "PRL314")
+    (found,) = judge_spec(rule, {"trainer": {"parallel": {"ep": 12}}})
+    (cure,) = [note.text for note in found.notes if note.label == "help"]
+    degrees = [int(n) for n in re.findall(r"\d+", cure)]
+    assert degrees
+    assert all(128 % n == 0 for n in degrees)
+    assert found.span is not None
+    assert "12" in spec_text({"trainer": {"parallel": {"ep": 12}}}).splitlines()[found.span.line - 1]
+
+
+def test_trainable_models_are_those_of_the_trainer() -> None:
+    tree = ast.parse((ROOT / "runtime/trainer/model.py").read_text())
+    values = [
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TRAINABLE"
+    ]
+    assert values == [TRAINABLE]
