@@ -39,6 +39,8 @@ def read(path: Path) -> Model:
     if not isinstance(whole, dict):
         raise CatalogError(f"{file} is not a JSON object")
     text = whole.get("text_config", whole)
+    if not isinstance(text, dict):
+        raise CatalogError(f"{file}: text_config is not a JSON object")
     if text.get("model_type") not in FAMILIES:
         raise CatalogError(
             f"{file}: no parameter formula for model_type {text.get('model_type')!r}",

@@ -66,11 +66,15 @@ def known_model_types() -> tuple[str, ...]:
 
 
 def indexer_layers(c: Config) -> int:
-    """Layers that own a sparse-attention indexer; the others share the one before (indexer_types)."""
+    """Layers that own a sparse-attention indexer; the others share the one before. Stated layer by layer, by a
+    pattern of F and S, or by a schedule (transformers' configuration_glm_moe_dsa.py)."""
     if "index_topk" not in c:
         return 0
-    kinds = c.get("indexer_types")
-    return sum(kind == "full" for kind in kinds) if kinds else int(c["num_hidden_layers"])
+    kinds = c.get("indexer_types") or c.get("index_topk_pattern")
+    if kinds:
+        return sum(kind in ("full", "F") for kind in kinds)
+    every, offset = int(c.get("index_topk_freq") or 1), int(c.get("index_skip_topk_offset", 2))
+    return sum(max(i - offset + 1, 0) % every == 0 for i in range(int(c["num_hidden_layers"])))
 
 
 def shared_width(c: Config) -> int:
@@ -126,10 +130,12 @@ def _latent(c: Config, kind: LayerKind) -> Counts:
     """DeepSeek-V3 and V3.2, Kimi-K2, GLM-5: multi-head latent attention; the indexer is counted apart."""
     hidden, heads = c["hidden_size"], c["num_attention_heads"]
     nope, rope, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
-    q_rank, kv_rank = c["q_lora_rank"], c["kv_lora_rank"]
-    q = hidden * q_rank + q_rank * heads * (nope + rope)
+    q_rank, kv_rank = c["q_lora_rank"], c["kv_lora_rank"]  # a null q_lora_rank: queries are not compressed
+    q = q_rank * (hidden + heads * (nope + rope)) if q_rank else hidden * heads * (nope + rope)
     kv = hidden * (kv_rank + rope) + kv_rank * heads * (nope + value)
-    layer: Counts = Counter(attention=q + kv + heads * value * hidden, norms=2 * hidden + q_rank + kv_rank)
+    layer: Counts = Counter(
+        attention=q + kv + heads * value * hidden, norms=2 * hidden + (q_rank or 0) + kv_rank
+    )
     layer.update(_feed_forward(c, kind, correction=True))
     return layer
 
@@ -160,7 +166,9 @@ def _minimax_m2(c: Config, kind: LayerKind) -> Counts:
     """RMSNorm over all query and all key heads together; intermediate_size is an expert's."""
     qk_norm = (c["num_attention_heads"] + c["num_key_value_heads"]) * c["head_dim"]
     layer: Counts = Counter(attention=_grouped_attention(c), norms=2 * c["hidden_size"] + qk_norm)
-    layer.update(_feed_forward(c, kind, correction=bool(c["use_routing_bias"]), expert="intermediate_size"))
+    layer.update(
+        _feed_forward(c, kind, correction=bool(c.get("use_routing_bias", True)), expert="intermediate_size")
+    )
     return layer
 
 

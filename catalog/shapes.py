@@ -17,9 +17,17 @@ PATTERN: dict[str, tuple[Mixer, FeedForward]] = {
     "E": ("none", "moe"),
     "-": ("none", "dense"),
 }
-BLOCK_NAMES = {"mamba": "M", "attention": "*", "moe": "E", "mlp": "-"}
+BLOCK_NAMES = {
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "moe": "E",
+    "mlp": "-",
+}
 LAYER_TYPES: dict[str, Mixer] = {
     "full_attention": "full",
+    "indexed_attention": "full",  # sparse reads, but every key is kept
     "sliding_attention": "sliding",
     "linear_attention": "linear",
 }
@@ -69,6 +77,8 @@ def _mixer(c: Config, index: int) -> Mixer:
 def _feed_forward(c: Config, index: int) -> FeedForward:
     if num_experts(c) == 0:
         return "dense"
+    if c.get("mlp_layer_types"):
+        return "moe" if c["mlp_layer_types"][index] == "sparse" else "dense"
     if index < int(c.get("first_k_dense_replace") or 0) or index in (c.get("mlp_only_layers") or ()):
         return "dense"
     return "moe" if (index + 1) % int(c.get("decoder_sparse_step") or 1) == 0 else "dense"

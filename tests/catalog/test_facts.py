@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from prlc import catalog
+from prlc.catalog import params
 
 
 def test_latent_attention() -> None:
@@ -37,6 +38,15 @@ def test_shared_indexers_are_counted_once() -> None:
     assert facts.layers == 78
     assert facts.indexer_layers == kinds.count("full") == 21
     assert catalog.facts(catalog.model("glm-5.1")).indexer_layers == 78
+
+
+def test_three_ways_to_say_which_layers_own_an_indexer() -> None:
+    listed = dict(catalog.model("glm-5.2").config)
+    types = listed.pop("indexer_types")
+    pattern = "".join("F" if kind == "full" else "S" for kind in types)
+    scheduled = {**listed, "index_topk_freq": 4, "index_skip_topk_offset": 3}
+    assert params.indexer_layers({**listed, "index_topk_pattern": pattern}) == 21
+    assert params.indexer_layers(scheduled) == 21
 
 
 def test_hybrid_blocks() -> None:

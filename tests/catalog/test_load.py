@@ -175,7 +175,7 @@ def test_config_with_holes(tmp_path: Path) -> None:
             catalog.facts(holed)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "null"])
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"text_config": []}'])
 def test_config_that_is_no_object(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(catalog.CatalogError, match=r"config\.json"):
