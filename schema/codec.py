@@ -86,15 +86,12 @@ def format_quantity(value: float, unit: str) -> str:
 
 def _numbers(value: float, size: float) -> list[str]:
     """Texts of value / size without an exponent, the shortest first; the last ones have digits to spare."""
-    number = value / size
-    short = f"{int(number)}" if number == int(number) else repr(number)
     with localcontext(prec=60) as context:
-        exact = Decimal(value) / Decimal(str(size))
-        texts = [short]
-        for digits in (17, 18, 20, 25):
+        exact, texts = Decimal(value) / Decimal(str(size)), []
+        for digits in (15, 16, 17, 18, 20, 25):
             context.prec = digits
-            texts.append(f"{+exact:f}")
-    return [text for text in texts if "e" not in text]
+            texts.append(f"{exact.normalize():f}")
+    return texts
 
 
 def unit_of(kind: Any) -> str | None:

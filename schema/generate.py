@@ -1,5 +1,8 @@
-"""JSON Schemas (2020-12) of the documents, from their dataclasses: `python -m prlc.schema.generate` writes them
-beside this file. Editors complete and check documents with them; `prlc` itself checks with `prlc.schema.check`."""
+"""JSON Schemas (2020-12) of the documents, from their dataclasses.
+
+`python -m prlc.schema.generate` writes them beside this file. Editors complete and check documents with them;
+`prlc` itself checks with `prlc.schema.check`.
+"""
 
 from __future__ import annotations
 
