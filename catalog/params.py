@@ -66,7 +66,7 @@ def known_model_types() -> tuple[str, ...]:
 
 
 def indexer_layers(c: Config) -> int:
-    """Layers that own a sparse-attention indexer; the others share the one before. Stated layer by layer, by a
+    """Layers that own a sparse-attention indexer; the others share the one before. Stated by layer, by a
     pattern of F and S, or by a schedule (transformers' configuration_glm_moe_dsa.py)."""
     if "index_topk" not in c:
         return 0

@@ -1,6 +1,6 @@
 """Every count of every model, against expected_counts.json: parameters of the module trees of transformers
-5.24 on the meta device (main, mtp), sizes of real checkpoints (checkpoint), page sizes of vLLM's cache classes
-(kv, state, window) and the routed-experts shapes of vLLM (replay)."""
+5.24 on the meta device (main, mtp), sizes of real checkpoints (checkpoint), page sizes of vLLM's cache
+classes (kv, state, window) and the routed-experts shapes of vLLM (replay)."""
 
 from __future__ import annotations
 
