@@ -1,4 +1,4 @@
-"""One vLLM server (float32, CPU, mends in place) for all tests of this folder, and transformers to judge it."""
+"""One vLLM server (float32, CPU, mended) for all tests of this folder, and transformers to judge it."""
 
 from __future__ import annotations
 
@@ -36,11 +36,16 @@ SETTINGS = {
     "DO_NOT_TRACK": "1",
     "VLLM_HOST_IP": "127.0.0.1",
 }
-FLAGS = (
-    "--dtype=float32 --max-model-len=512 --enforce-eager --enable-scale-out --enable-return-routed-experts "
-    "--enable-prompt-tokens-details --logprobs-mode=processed_logprobs "
-    '--weight-transfer-config={"backend":"prlc_fs"}'
-).split()
+FLAGS = [
+    "--dtype=float32",
+    "--max-model-len=512",
+    "--enforce-eager",
+    "--enable-scale-out",
+    "--enable-return-routed-experts",
+    "--enable-prompt-tokens-details",
+    "--logprobs-mode=processed_logprobs",
+    '--weight-transfer-config={"backend":"prlc_fs"}',
+]
 
 
 class Endless(HttpEngine):
@@ -103,7 +108,7 @@ def orchestrator_config() -> OrchestratorConfig:
         max_off_policy_steps=1,
         max_inflight_groups=1,
         environment=Environment(id="lookup"),
-        sampling=Sampling(max_tokens=64),
+        sampling=Sampling(max_tokens=64, max_turns=1),
         routed_experts=True,
         moe_layers=LAYERS,
         top_k=TOP_K,
