@@ -265,9 +265,7 @@ def _report(found: list[Diagnostic], sources: dict[str, str], form: str) -> None
 
     if form == "text":
         if found:
-            click.echo(
-                diagnostics.render_text(found, sources, color=colored(sys.stderr)), err=True, nl=False
-            )
+            click.echo(diagnostics.render_text(found, sources, color=colored(sys.stderr)), err=True, nl=False)
         return
     write = {"json": diagnostics.to_json, "github": diagnostics.to_github, "sarif": diagnostics.to_sarif}
     click.echo(write[form](found), nl=False)

@@ -105,7 +105,11 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
         asked = "auto" if asked_parallel == "auto" else getattr(asked_parallel, name)
         found.append(
             _decision(
-                f"trainer.parallel.{name}", asked, getattr(mesh, name), "solve", _mesh_reason(resolved, choice)
+                f"trainer.parallel.{name}",
+                asked,
+                getattr(mesh, name),
+                "solve",
+                _mesh_reason(resolved, choice),
             )
         )
     found.append(
@@ -114,7 +118,9 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             spec.trainer.optimizer.offload,
             mesh.offload,
             "solve",
-            "moments and masters do not fit beside the activations" if mesh.offload == "cpu" else "its state fits",
+            "moments and masters do not fit beside the activations"
+            if mesh.offload == "cpu"
+            else "its state fits",
         )
     )
     found.append(
@@ -129,8 +135,12 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
     inference = spec.inference
     first = layout.engines[-1]
     found += [
-        _decision("inference.tensor_parallel", inference.tensor_parallel, first.tp, "solve", _engine_reason(first)),
-        _decision("inference.data_parallel", inference.data_parallel, first.dp, "solve", _engine_reason(first)),
+        _decision(
+            "inference.tensor_parallel", inference.tensor_parallel, first.tp, "solve", _engine_reason(first)
+        ),
+        _decision(
+            "inference.data_parallel", inference.data_parallel, first.dp, "solve", _engine_reason(first)
+        ),
         _decision(
             "inference.expert_parallel",
             inference.expert_parallel,
@@ -159,14 +169,21 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             inference.router,
             layout.router,
             "solve",
-            "one engine: nothing to route" if layout.router == "direct" else "sessions stay where their KV is",
+            "one engine: nothing to route"
+            if layout.router == "direct"
+            else "sessions stay where their KV is",
         ),
     ]
     return tuple(found)
 
 
 def _decision(
-    path: str, asked: object, value: object, rule: str, reason: str, alternatives: tuple[Alternative, ...] = ()
+    path: str,
+    asked: object,
+    value: object,
+    rule: str,
+    reason: str,
+    alternatives: tuple[Alternative, ...] = (),
 ) -> Decision:
     said = _said(asked).lower() if isinstance(asked, bool) else _said(asked)
     return Decision(

@@ -21,7 +21,14 @@ GRAPHS = 2 * GIB  # CUDA graph pools of decode steps; measured at 1 to 3 GiB, de
 FP8_BYTES = 1 + 4 / 128**2  # one fp32 scale a block of 128 x 128
 WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp8": 2.0}  # of what fp8 leaves alone: embedding, head, norms, router
 REPLICATED = ("norms", "router", "router_correction_bias", "indexer", "shared_expert_gate")
-WIDE = ("embedding", "lm_head", "norms", "router", "router_correction_bias", "shared_expert_gate")  # never fp8
+WIDE = (
+    "embedding",
+    "lm_head",
+    "norms",
+    "router",
+    "router_correction_bias",
+    "shared_expert_gate",
+)  # never fp8
 LINEAR_STATE = 128 * 128 * 4  # bytes of one head's fp32 state, an upper bound over the catalog's hybrids
 
 
@@ -47,7 +54,9 @@ def _weights(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[i
     narrow = FP8_BYTES if precision == "fp8" else wide
     latent = 0
     if facts.kv_lora_rank:  # the down-projections of MLA are whole on every rank
-        latent = facts.layers * facts.hidden * ((facts.q_lora_rank or 0) + facts.kv_lora_rank + facts.rope_dim)
+        latent = (
+            facts.layers * facts.hidden * ((facts.q_lora_rank or 0) + facts.kv_lora_rank + facts.rope_dim)
+        )
     outside = 0.0
     for name, count in facts.params.items():
         if name == "routed_experts":
@@ -96,7 +105,10 @@ def _all2all(facts: ModelFacts, layout: EngineLayout) -> tuple[int, str]:
     tokens, hidden, experts = layout.max_num_batched_tokens, facts.expert_hidden, facts.num_experts
     if layout.all2all == "deepep_low_latency":
         size = low_latency_bytes(tokens, hidden, experts) + experts * tokens * hidden
-        return size, f"LowLatencyLayout({tokens} tokens, hidden {hidden}, {experts} experts) + received E x T x H"
+        return (
+            size,
+            f"LowLatencyLayout({tokens} tokens, hidden {hidden}, {experts} experts) + received E x T x H",
+        )
     if layout.all2all == "deepep_high_throughput":
         apart = layout.servers > 0 and layout.replicas <= len(layout.nodes) // 2  # a replica spans nodes
         return (2 if apart else 1) * GIB, "1 GiB NVLink" + (" + 1 GiB RDMA" if apart else "")
@@ -115,7 +127,9 @@ def _resident(
     ranks = f"ep {layout.ep}" if layout.expert_parallel else f"tp {layout.tp}"
     each = f"{FP8_BYTES:.5f}" if precision == "fp8" else f"{WIDTH[precision]:g}"
     tokens, width = layout.max_num_batched_tokens, 4 if precision == "fp32" else 2
-    ffn = max(facts.intermediate, facts.shared_intermediate + facts.top_k * facts.moe_intermediate) // layout.tp
+    ffn = (
+        max(facts.intermediate, facts.shared_intermediate + facts.top_k * facts.moe_intermediate) // layout.tp
+    )
     step = tokens * width * (6 * facts.hidden + 3 * ffn + 2 * facts.top_k * facts.expert_hidden)
     logits = min(layout.max_num_seqs, tokens) * facts.vocab * 8
     found = [
@@ -175,7 +189,10 @@ def engine_ledger(
     """Ledger of one GPU of the role (`hbm`), or of its one server on a CPU (`host`), KV pool included."""
     token = kv_token_bytes(facts, layout, precision)
     pool = LedgerEntry(
-        what="KV pool", phase="decode", bytes=layout.kv_bytes, formula=f"{layout.kv_tokens} tokens x {token} B a GPU"
+        what="KV pool",
+        phase="decode",
+        bytes=layout.kv_bytes,
+        formula=f"{layout.kv_tokens} tokens x {token} B a GPU",
     )
     return Ledger(
         role=layout.role,

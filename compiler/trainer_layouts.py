@@ -29,7 +29,10 @@ def meshes(spec: RunSpec, facts: ModelFacts, world: int) -> Iterator[tuple[int, 
     Source: torchtitan 0.3.0 ParallelDims; the head-tail balancer of context parallelism.
     """
     asked = spec.trainer.parallel
-    hold = (lambda name: "auto" if asked == "auto" else getattr(asked, name))  # fmt: skip
+
+    def hold(name: str) -> int | str:
+        return "auto" if asked == "auto" else getattr(asked, name)  # type: ignore[no-any-return]
+
     replicas = (1,) if hold("dp_replicate") == "auto" else (int(hold("dp_replicate")),)
     cps = pinned(hold("cp"), CP_DEGREES)
     eps = pinned(hold("ep"), EP_DEGREES if facts.num_experts else (1,))

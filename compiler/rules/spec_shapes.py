@@ -61,9 +61,7 @@ def one_objective(resolved: Resolved) -> Iterator[Diagnostic]:
         )
 
 
-@spec_rule(
-    "PRL303", refused={"sequence": {"seq_len": 10_000_000}}, accepted={"sequence": {"seq_len": 16384}}
-)
+@spec_rule("PRL303", refused={"sequence": {"seq_len": 10_000_000}}, accepted={"sequence": {"seq_len": 16384}})
 def within_positions(resolved: Resolved) -> Iterator[Diagnostic]:
     """A sample is no longer than the model's positions.
 

@@ -21,9 +21,7 @@ QUEUE_LAG = 0.8  # versions: the step being trained and its queue
     refused={"layout": {"max_inflight_groups": 400}},
     accepted={"layout": {"max_inflight_groups": 16}},
 )
-def lag_below_bound(
-    resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
-) -> Iterator[Diagnostic]:
+def lag_below_bound(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
     """Rollouts in flight are few enough that most arrive within the bound (warning).
 
     Inequality: max_inflight_groups x group_size / batch_size + 0.8 < max_off_policy_steps
