@@ -6,11 +6,12 @@ import difflib
 from typing import TYPE_CHECKING
 
 import yaml
-from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, SpecRule
+from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, LayoutRule, SpecRule
 
 if TYPE_CHECKING:
     from prlc.schema.plan import Decision, Plan
 
+RULES: tuple[SpecRule | LayoutRule, ...] = (*SPEC_RULES, *LAYOUT_RULES)
 # what is reported outside the rules
 OTHER = {
     "PRL101": "The file is not a YAML document.\n\nCure: quotes, brackets, colons and indentation (spaces,"
@@ -43,13 +44,13 @@ class NothingToExplain(LookupError):
 
 def codes() -> tuple[str, ...]:
     """Every code that has a page."""
-    return tuple(sorted({*OTHER, *(rule.code for rule in (*SPEC_RULES, *LAYOUT_RULES))}))
+    return tuple(sorted({*OTHER, *(rule.code for rule in RULES)}))
 
 
 def page(code: str) -> str:
     """What a code means, its inequality, source, cure and examples. Raises NothingToExplain."""
     code = code.upper()
-    for rule in (*SPEC_RULES, *LAYOUT_RULES):
+    for rule in RULES:
         if rule.code == code:
             subject = "run.yaml" if isinstance(rule, SpecRule) else "a layout"
             return "\n".join(

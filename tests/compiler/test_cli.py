@@ -211,7 +211,9 @@ def test_planning_needs_no_heavy_package() -> None:
         f"r = CliRunner().invoke(main, ['plan', {str(TINY)!r}]); assert r.exit_code == 0, r.output;"
         "print([m for m in ('torch', 'numpy', 'vllm', 'torchtitan', 'transformers') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
