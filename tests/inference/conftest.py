@@ -83,9 +83,7 @@ class Served:
         """Tokens generated since the start, by the server's own metrics."""
         lines = httpx.get(f"{self.url}/metrics", timeout=10, trust_env=False).text.splitlines()
         return sum(
-            int(float(line.rsplit(" ", 1)[1]))
-            for line in lines
-            if line.startswith("vllm:generation_tokens_total")
+            int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith("vllm:generation_tokens_total")
         )
 
     async def passes(self, count: int) -> None:

@@ -19,9 +19,7 @@ EXACT = 1e-5  # mean |difference of logprobs|, float32 against float32
 PROMPT = [3 + 7 * at % 23 for at in range(40)]
 
 
-async def ask(
-    engine: Endless, name: str, count: int = 48, start: int | None = 0, salt: str | None = None
-) -> Turn:
+async def ask(engine: Endless, name: str, count: int = 48, start: int | None = 0, salt: str | None = None) -> Turn:
     """`name` is the request's and, unless given, its cache salt: no two tests share KV."""
     return await engine.generate(
         request_id=name, tokens=PROMPT, max_tokens=count, cache_salt=salt or name, routed_start=start
@@ -72,9 +70,7 @@ def test_rows_from_a_position_and_cached_prefix(served: Served, references: Any)
         # A block of the CPU's KV cache is 128 tokens, and a prompt's last token is never cached.
         long = PROMPT * 8
         for name, salt in (("first", "v1"), ("again", "v1"), ("else", "v2")):
-            await engine.generate(
-                request_id=name, tokens=long, max_tokens=2, cache_salt=salt, routed_start=None
-            )
+            await engine.generate(request_id=name, tokens=long, max_tokens=2, cache_salt=salt, routed_start=None)
             cached.append((engine.last["usage"]["prompt_tokens_details"] or {}).get("cached_tokens") or 0)
         turn = await ask(engine, "late", start=30)
         check(turn, references[0], 30)
