@@ -211,9 +211,7 @@ def schema(name: str | None) -> None:
     """The JSON Schema of a document, for editors. Without NAME: the documents."""
     from importlib.resources import files
 
-    known = {
-        f.name.split(".")[0]: f for f in files("prlc.schema").iterdir() if f.name.endswith(".schema.json")
-    }
+    known = {f.name.split(".")[0]: f for f in files("prlc.schema").iterdir() if f.name.endswith(".schema.json")}
     if name is None:
         click.echo("\n".join(sorted(known)))
     elif name in known:

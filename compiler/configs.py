@@ -47,9 +47,7 @@ def trainer_config(resolved: Resolved, layout: Layout) -> TrainerConfig:
         precision=spec.trainer.precision,
         device=resolved.gpu.device,
         parallel=Parallel(dp_replicate=mesh.dp_replicate, dp_shard=mesh.dp_shard, cp=mesh.cp, ep=mesh.ep),
-        micro_batch_tokens=max(CPU_MICRO_BATCH_TOKENS, mesh.micro_batch_tokens)
-        if cpu
-        else mesh.micro_batch_tokens,
+        micro_batch_tokens=max(CPU_MICRO_BATCH_TOKENS, mesh.micro_batch_tokens) if cpu else mesh.micro_batch_tokens,
         activation_checkpoint=mesh.activation_checkpoint,
         optimizer=Optimizer(
             lr=optimizer.lr,

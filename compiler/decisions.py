@@ -118,9 +118,7 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             spec.trainer.optimizer.offload,
             mesh.offload,
             "solve",
-            "moments and masters do not fit beside the activations"
-            if mesh.offload == "cpu"
-            else "its state fits",
+            "moments and masters do not fit beside the activations" if mesh.offload == "cpu" else "its state fits",
         )
     )
     found.append(
@@ -135,12 +133,8 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
     inference = spec.inference
     first = layout.engines[-1]
     found += [
-        _decision(
-            "inference.tensor_parallel", inference.tensor_parallel, first.tp, "solve", _engine_reason(first)
-        ),
-        _decision(
-            "inference.data_parallel", inference.data_parallel, first.dp, "solve", _engine_reason(first)
-        ),
+        _decision("inference.tensor_parallel", inference.tensor_parallel, first.tp, "solve", _engine_reason(first)),
+        _decision("inference.data_parallel", inference.data_parallel, first.dp, "solve", _engine_reason(first)),
         _decision(
             "inference.expert_parallel",
             inference.expert_parallel,
@@ -169,9 +163,7 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             inference.router,
             layout.router,
             "solve",
-            "one engine: nothing to route"
-            if layout.router == "direct"
-            else "sessions stay where their KV is",
+            "one engine: nothing to route" if layout.router == "direct" else "sessions stay where their KV is",
         ),
     ]
     return tuple(found)
@@ -186,6 +178,4 @@ def _decision(
     alternatives: tuple[Alternative, ...] = (),
 ) -> Decision:
     said = _said(asked).lower() if isinstance(asked, bool) else _said(asked)
-    return Decision(
-        path=path, value=str(value), asked=said, rule=rule, reason=reason, alternatives=alternatives
-    )
+    return Decision(path=path, value=str(value), asked=said, rule=rule, reason=reason, alternatives=alternatives)

@@ -119,9 +119,7 @@ def _options(plan: Plan) -> list[tuple[str, str]]:
 
 def _role(launch: Launch, layout: str, script: str) -> str:
     tables = (*(table.name for table in launch.tables), *FIXED)
-    words = (
-        [v.value for v in launch.environment] + list(launch.command) + [w for f in launch.flags for w in f]
-    )
+    words = [v.value for v in launch.environment] + list(launch.command) + [w for f in launch.flags for w in f]
     used = {match[1] for word in words for match in PLACEHOLDER.finditer(word)}
     return render(
         "roles/role.sh.j2",
@@ -209,9 +207,7 @@ def _differences(path: str, a: Any, b: Any) -> list[str]:
         return []
     if isinstance(a, dict) and isinstance(b, dict):
         keys = [*a, *(key for key in b if key not in a)]
-        return [
-            line for key in keys for line in _differences(f"{path}.{key}".lstrip("."), a.get(key), b.get(key))
-        ]
+        return [line for key in keys for line in _differences(f"{path}.{key}".lstrip("."), a.get(key), b.get(key))]
     if isinstance(a, list) and isinstance(b, list):
         label = [_label(x, i) for i, x in enumerate(a)], [_label(x, i) for i, x in enumerate(b)]
         if len(set(label[0])) == len(a) and len(set(label[1])) == len(b):

@@ -10,7 +10,7 @@ from prlc.compiler.layout import All2All, EngineKind, EngineLayout
 from prlc.compiler.ledger_engine import kv_pool
 
 if TYPE_CHECKING:
-    from prlc.catalog import Model, ModelFacts
+    from prlc.catalog import ModelFacts
     from prlc.schema.hardware import Cluster, Gpu
     from prlc.schema.run import RunSpec
 
@@ -29,9 +29,7 @@ def tensor_degrees(spec: RunSpec, facts: ModelFacts, gpus_per_node: int) -> tupl
         return (asked,)
     if facts.attention_kind in ("mla", "dsa"):
         return (1,)
-    return tuple(
-        t for t in (1, 2, 4, 8) if gpus_per_node % t == 0 and t <= gpus_per_node and facts.heads % t == 0
-    )
+    return tuple(t for t in (1, 2, 4, 8) if gpus_per_node % t == 0 and t <= gpus_per_node and facts.heads % t == 0)
 
 
 def shards_experts(spec: RunSpec, facts: ModelFacts, ranks: int) -> bool:
@@ -44,7 +42,6 @@ def shards_experts(spec: RunSpec, facts: ModelFacts, ranks: int) -> bool:
 def role_layouts(
     role: EngineKind,
     spec: RunSpec,
-    model: Model,
     facts: ModelFacts,
     gpu: Gpu,
     cluster: Cluster,
@@ -52,6 +49,7 @@ def role_layouts(
     gpus: int,
 ) -> Iterator[EngineLayout]:
     """Layouts of one role on `nodes` with `gpus` GPUs of each; the KV pool is what the memory leaves."""
+    replay = spec.algorithm.router_replay is not False and bool(facts.num_experts)
     for tp in tensor_degrees(spec, facts, gpus):
         if gpus % tp:
             continue
@@ -83,11 +81,11 @@ def role_layouts(
             )
             if not wide:
                 layout = dataclasses.replace(layout, replicas=len(nodes) * gpus // tp)
-            pool, tokens_kept = kv_pool(model, facts, gpu, layout, spec.inference.precision)
+            pool, tokens_kept = kv_pool(facts, gpu, layout, spec.inference.precision, replay)
             yield dataclasses.replace(layout, kv_bytes=pool, kv_tokens=tokens_kept)
 
 
-def cpu_engine(spec: RunSpec, model: Model, facts: ModelFacts, gpu: Gpu, node: int) -> EngineLayout:
+def cpu_engine(spec: RunSpec, facts: ModelFacts, gpu: Gpu, node: int) -> EngineLayout:
     """The one engine of a CPU run."""
     layout = EngineLayout(
         role="engine",
@@ -104,7 +102,7 @@ def cpu_engine(spec: RunSpec, model: Model, facts: ModelFacts, gpu: Gpu, node: i
         kv_bytes=CPU_KV_BYTES,
         kv_tokens=0,
     )
-    _, tokens = kv_pool(model, facts, gpu, layout, spec.inference.precision)
+    _, tokens = kv_pool(facts, gpu, layout, spec.inference.precision, bool(facts.num_experts))
     return dataclasses.replace(layout, kv_tokens=tokens)
 
 

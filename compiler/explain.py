@@ -19,17 +19,14 @@ OTHER = {
     "PRL102": "A key that the document does not know; nothing is ignored silently.\n\nCure: the listed name"
     " that was meant, or leave it out. `prlc schema` has every key.",
     "PRL103": "A key is given twice in one mapping.\n\nCure: keep one of the two.",
-    "PRL104": "A value of the wrong type, or none of the choices.\n\n"
-    "Cure: the diagnostic lists what it may be.",
+    "PRL104": "A value of the wrong type, or none of the choices.\n\nCure: the diagnostic lists what it may be.",
     "PRL105": "A size, time or rate without its unit, or with a unit that is not known.\n\nCure: 80GiB, 5min,"
     " 400GB/s; bare numbers are counts.",
-    "PRL106": "A key that must be given is missing.\n\n"
-    "Cure: add it; what prlc can derive is never asked for.",
+    "PRL106": "A key that must be given is missing.\n\nCure: add it; what prlc can derive is never asked for.",
     "PRL107": "A value outside the bounds of its key.\n\nCure: the diagnostic names the bound.",
     "PRL201": "No model of that name or path.\n\nCure: a name of `prlc catalog list models`, a model file,"
     " or a folder with a Hugging Face config.json.",
-    "PRL202": "No cluster of that name or path.\n\n"
-    "Cure: a name of `prlc catalog list clusters`, or a cluster file.",
+    "PRL202": "No cluster of that name or path.\n\nCure: a name of `prlc catalog list clusters`, or a cluster file.",
     "PRL203": "The cluster's GPU is not in the catalog.\n\nCure: a name of `prlc catalog list gpus`.",
     "PRL204": "The model's architecture has no parameter formula, or its config lacks a key.\n\n"
     "Cure: a model_type that the catalog knows.",

@@ -11,7 +11,7 @@ from prlc.compiler.forecast_trainer import sync_seconds, trainer_seconds
 from prlc.schema.plan import Term
 
 if TYPE_CHECKING:
-    from prlc.catalog import Cluster, Gpu, Model, ModelFacts
+    from prlc.catalog import Cluster, Gpu, ModelFacts
     from prlc.compiler.layout import Layout
     from prlc.schema.run import RunSpec
 
@@ -62,9 +62,7 @@ def _term(
     )
 
 
-def forecast(
-    spec: RunSpec, model: Model, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout
-) -> Term:
+def forecast(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> Term:
     """Root `step` in seconds. The band is wide and the same for all terms until it is calibrated."""
     mesh, rates = layout.trainer, f"catalog gpus/{gpu.name}, clusters/{cluster.name}"
     compute = train.compute_seconds(spec, facts, gpu, mesh)
@@ -100,7 +98,7 @@ def forecast(
         ),
     )
     trainer = trainer_seconds(spec, facts, gpu, cluster, mesh)
-    rollout = rollout_parts(spec, model, facts, gpu, cluster, layout.engines)
+    rollout = rollout_parts(spec, facts, gpu, cluster, layout.engines)
     far = all_to_all_seconds(layout.engines[-1], facts)[1]
     sync = exposed_sync(spec, facts, gpu, cluster, layout)
     step = max(trainer, rollout["all"]) + sync
@@ -144,9 +142,7 @@ def forecast(
                 "published bytes / 1.6 GB/s of the shared filesystem",
                 "prime-rl baselines",
             ),
-            _term(
-                "lag", "versions", lag, f"in flight {inflight} / batch {batch} + {QUEUE_LAG}", "Little's law"
-            ),
+            _term("lag", "versions", lag, f"in flight {inflight} / batch {batch} + {QUEUE_LAG}", "Little's law"),
             _term(
                 "dropped",
                 "1",

@@ -6,11 +6,11 @@ import math
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast_trainer import attention_flops
-from prlc.compiler.ledger_engine import WEIGHT_BYTES, kv_of
+from prlc.compiler.ledger_engine import FP8_BYTES, WIDTH, kv_token_bytes
 from prlc.compiler.ledger_host import rollout_tokens
 
 if TYPE_CHECKING:
-    from prlc.catalog import Cluster, Gpu, Model, ModelFacts
+    from prlc.catalog import Cluster, Gpu, ModelFacts
     from prlc.compiler.layout import EngineLayout
     from prlc.schema.run import RunSpec
 
@@ -31,7 +31,6 @@ def all_to_all_seconds(engine: EngineLayout, facts: ModelFacts) -> tuple[float, 
 
 
 def decode_step_seconds(
-    model: Model,
     facts: ModelFacts,
     gpu: Gpu,
     engine: EngineLayout,
@@ -40,7 +39,7 @@ def decode_step_seconds(
     context: float,
 ) -> float:
     """One decode step of a server with `batch` sequences: weights and KV read at HBM bandwidth, all-to-all, gap."""
-    width = WEIGHT_BYTES[precision]
+    width = FP8_BYTES if precision == "fp8" else WIDTH[precision]
     routed = facts.params.get("routed_experts", 0)
     share = 1.0
     if facts.num_experts:
@@ -48,11 +47,11 @@ def decode_step_seconds(
         share = 1 - (1 - facts.top_k / facts.num_experts) ** max(1.0, tokens)
     experts = routed / (engine.ep if engine.ep > 1 else engine.tp) * share
     dense = (facts.total_params - routed - facts.params.get("embedding", 0)) / engine.tp
-    kv = kv_of(model, precision)
-    cached = batch * context * kv.per_token / min(engine.tp, kv.shards)
+    row = kv_token_bytes(facts, engine, precision)
+    cached = batch * context * row
     if facts.index_topk:  # sparse attention reads top-k rows, and all of the small indexer rows
         index = facts.indexer_layers * (facts.index_head_dim + 4)
-        cached = batch * (min(context, facts.index_topk) * (kv.per_token - index) + context * index)
+        cached = batch * (min(context, facts.index_topk) * (row - index) + context * index)
     read = ((dense + experts) * width + cached) / gpu.memory_bandwidth
     return read + all_to_all_seconds(engine, facts)[0] + STEP_GAP
 
@@ -67,7 +66,6 @@ def prefill_rate(facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: s
 
 def rollout_parts(
     spec: RunSpec,
-    model: Model,
     facts: ModelFacts,
     gpu: Gpu,
     cluster: Cluster,
@@ -86,7 +84,7 @@ def rollout_parts(
     first, last = engines[0], engines[-1]
     prefill = missed / prefill_rate(facts, gpu, first, precision, context)
     alive = _alive(spec, last, context)
-    step = decode_step_seconds(model, facts, gpu, last, precision, alive / last.servers, context)
+    step = decode_step_seconds(facts, gpu, last, precision, alive / last.servers, context)
     decode = written / max(1.0, alive) * step
     together = max(prefill, decode) if len(engines) > 1 else prefill + decode
     return {"prefill": prefill, "decode": decode, "all": together}
@@ -100,11 +98,10 @@ def _alive(spec: RunSpec, engine: EngineLayout, context: float) -> float:
 
 def rollout_seconds(
     spec: RunSpec,
-    model: Model,
     facts: ModelFacts,
     gpu: Gpu,
     cluster: Cluster,
     engines: tuple[EngineLayout, ...],
 ) -> float:
     """Seconds in which the engines supply one batch of rollouts."""
-    return rollout_parts(spec, model, facts, gpu, cluster, engines)["all"]
+    return rollout_parts(spec, facts, gpu, cluster, engines)["all"]

@@ -92,9 +92,7 @@ def optimizer_seconds(facts: ModelFacts, cluster: Cluster, gpu: Gpu, mesh: Train
     return mine * 28 / (20e9 if mesh.offload == "cpu" else gpu.memory_bandwidth)
 
 
-def trainer_seconds(
-    spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, mesh: TrainerLayout
-) -> float:
+def trainer_seconds(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, mesh: TrainerLayout) -> float:
     """One optimizer step: computing and FSDP overlap, the all-to-alls do not."""
     overlapped = max(compute_seconds(spec, facts, gpu, mesh), fsdp_seconds(spec, facts, cluster, mesh))
     alone = expert_seconds(spec, facts, cluster, mesh) + context_seconds(spec, facts, cluster, mesh)

@@ -32,11 +32,7 @@ def launches(inputs: LaunchInputs) -> tuple[Launch, ...]:
 def _trainer(inputs: LaunchInputs, role: str) -> Launch:
     layout, cuda = inputs.layout.trainer, inputs.gpu.device == "cuda"
     if cuda:
-        more = (
-            Variable(
-                name="PYTORCH_CUDA_ALLOC_CONF", value="expandable_segments:True", why="less fragmentation"
-            ),
-        )
+        more = (Variable(name="PYTORCH_CUDA_ALLOC_CONF", value="expandable_segments:True", why="less fragmentation"),)
     else:
         more = (Variable(name="OMP_NUM_THREADS", value="1", why="ranks and engines share the cores"),)
     return Launch(

@@ -52,9 +52,7 @@ def _endpoints(inputs: LaunchInputs, role: str) -> tuple[Endpoint, ...]:
     return next(r.endpoints for r in inputs.topology.roles if r.name == role)
 
 
-def _data_parallel_tables(
-    inputs: LaunchInputs, layout: EngineLayout, endpoints: tuple[Endpoint, ...]
-) -> list[Table]:
+def _data_parallel_tables(inputs: LaunchInputs, layout: EngineLayout, endpoints: tuple[Endpoint, ...]) -> list[Table]:
     heads = [endpoints[e.index - e.index % layout.dp] for e in endpoints]
     return [
         Table(name="DP_RANK", values=tuple(str(e.data_parallel_rank) for e in endpoints)),
@@ -65,9 +63,7 @@ def _data_parallel_tables(
         ),
         Table(
             name="DP_MASTER_PORT",
-            values=tuple(
-                str(inputs.layout.port(layout.role, h.index, "data_parallel_master")) for h in heads
-            ),
+            values=tuple(str(inputs.layout.port(layout.role, h.index, "data_parallel_master")) for h in heads),
         ),
     ]
 
@@ -192,9 +188,7 @@ def _store_environment(inputs: LaunchInputs, layout: EngineLayout) -> list[Varia
         "local_buffer_size": 4 * 2**30 if inputs.gpu.device == "cuda" else 128 * 2**20,
     }
     return [
-        Variable(
-            name="PRLC_MOONCAKE_JSON", value=_json(config), why="the agent makes it MOONCAKE_CONFIG_PATH"
-        ),
+        Variable(name="PRLC_MOONCAKE_JSON", value=_json(config), why="the agent makes it MOONCAKE_CONFIG_PATH"),
         Variable(name="MC_TCP_ENABLE_CONNECTION_POOL", value="1", why="else one connect a transfer"),
     ]
 

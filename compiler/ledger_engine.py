@@ -54,9 +54,7 @@ def _weights(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[i
     narrow = FP8_BYTES if precision == "fp8" else wide
     latent = 0
     if facts.kv_lora_rank:  # the down-projections of MLA are whole on every rank
-        latent = (
-            facts.layers * facts.hidden * ((facts.q_lora_rank or 0) + facts.kv_lora_rank + facts.rope_dim)
-        )
+        latent = facts.layers * facts.hidden * ((facts.q_lora_rank or 0) + facts.kv_lora_rank + facts.rope_dim)
     outside = 0.0
     for name, count in facts.params.items():
         if name == "routed_experts":
@@ -127,9 +125,7 @@ def _resident(
     ranks = f"ep {layout.ep}" if layout.expert_parallel else f"tp {layout.tp}"
     each = f"{FP8_BYTES:.5f}" if precision == "fp8" else f"{WIDTH[precision]:g}"
     tokens, width = layout.max_num_batched_tokens, 4 if precision == "fp32" else 2
-    ffn = (
-        max(facts.intermediate, facts.shared_intermediate + facts.top_k * facts.moe_intermediate) // layout.tp
-    )
+    ffn = max(facts.intermediate, facts.shared_intermediate + facts.top_k * facts.moe_intermediate) // layout.tp
     step = tokens * width * (6 * facts.hidden + 3 * ffn + 2 * facts.top_k * facts.expert_hidden)
     logits = min(layout.max_num_seqs, tokens) * facts.vocab * 8
     found = [
@@ -167,9 +163,7 @@ def _resident(
     return tuple(found)
 
 
-def kv_pool(
-    facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool
-) -> tuple[int, int]:
+def kv_pool(facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool) -> tuple[int, int]:
     """(bytes of one GPU, tokens of one server): what utilization x HBM leaves; zeros when nothing is left.
 
     On a CPU the pool is what the layout states, for vLLM takes it from VLLM_CPU_KVCACHE_SPACE.
@@ -183,9 +177,7 @@ def kv_pool(
     return pool, max(0, shared) // max(1, kv_token_bytes(facts, layout, precision))
 
 
-def engine_ledger(
-    facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool
-) -> Ledger:
+def engine_ledger(facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool) -> Ledger:
     """Ledger of one GPU of the role (`hbm`), or of its one server on a CPU (`host`), KV pool included."""
     token = kv_token_bytes(facts, layout, precision)
     pool = LedgerEntry(

@@ -54,9 +54,7 @@ def working_set(facts: ModelFacts, ep: int, width: int) -> float:
     return (PER_HIDDEN * facts.hidden + PER_FFN * active_ffn(facts) + routed) * width / 2
 
 
-def trainer_ledger(
-    facts: ModelFacts, gpu: Gpu, layout: TrainerLayout, precision: str, seq_len: int
-) -> Ledger:
+def trainer_ledger(facts: ModelFacts, gpu: Gpu, layout: TrainerLayout, precision: str, seq_len: int) -> Ledger:
     """Ledger of one rank: `hbm` of a GPU, or `host` of one process where the device is a CPU.
 
     `precision` is fp32, bf16 or fp8 (masters are always fp32); `seq_len` bounds the tokens of a micro-batch.
@@ -82,9 +80,7 @@ def trainer_ledger(
             bytes=2 * unit * width,
             formula=f"2 units x {width} B x ({dense} dense + {routed} routed at ep {layout.ep})",
         ),
-        LedgerEntry(
-            what="unsharded gradient", phase="backward", bytes=unit * 4, formula=f"4 B x {unit} of one unit"
-        ),
+        LedgerEntry(what="unsharded gradient", phase="backward", bytes=unit * 4, formula=f"4 B x {unit} of one unit"),
         *_activations(facts, layout, tokens, width),
         LedgerEntry(
             what="head",
@@ -135,14 +131,10 @@ def trainer_ledger(
                 formula=f"{ALLOCATOR_RESERVE} x {capacity} B",
             )
         )
-    return Ledger(
-        role="trainer", resource="hbm" if cuda else "host", capacity=capacity, entries=tuple(entries)
-    )
+    return Ledger(role="trainer", resource="hbm" if cuda else "host", capacity=capacity, entries=tuple(entries))
 
 
-def _activations(
-    facts: ModelFacts, layout: TrainerLayout, tokens: int, width: int
-) -> tuple[LedgerEntry, LedgerEntry]:
+def _activations(facts: ModelFacts, layout: TrainerLayout, tokens: int, width: int) -> tuple[LedgerEntry, LedgerEntry]:
     """What the forward keeps, and the working set of the layer in backward."""
     layer = working_set(facts, layout.ep, width)
     stash = width * facts.hidden * facts.layers * tokens

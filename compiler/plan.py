@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 
-def plan(
-    text: str, filename: str, pins: Mapping[str, str] | None = None
-) -> tuple[Plan | None, list[Diagnostic]]:
+def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan of a spec, or None with every reason why there is none; warnings come with the plan.
 
     `pins` maps spec paths to values, e.g. {"trainer.parallel.ep": "16"}; they replace what the spec says.
@@ -78,7 +76,7 @@ def all_ledgers(resolved: Resolved, layout: Layout) -> tuple[Ledger, ...]:
     spec, facts, gpu = resolved.spec, resolved.facts, resolved.gpu
     return (
         trainer_ledger(facts, gpu, layout.trainer, spec.trainer.precision, spec.sequence.seq_len),
-        *(engine_ledger(facts, gpu, e, spec.inference.precision) for e in layout.engines),
+        *(engine_ledger(facts, gpu, e, spec.inference.precision, layout.router_replay) for e in layout.engines),
         *host_ledgers(spec, facts, resolved.cluster, layout),
     )
 
@@ -132,12 +130,10 @@ def _assemble(
         environment_setup=spec.runtime.venv,
         table=table(resolved, solution),
         ledgers=ledgers,
-        forecast=forecast(spec, resolved.model, facts, resolved.gpu, resolved.cluster, layout),
+        forecast=forecast(spec, facts, resolved.gpu, resolved.cluster, layout),
         decisions=decisions(resolved, solution),
         warnings=tuple(
-            Warning(
-                code=d.code, message=d.message, help=next((n.text for n in d.notes if n.label == "help"), "")
-            )
+            Warning(code=d.code, message=d.message, help=next((n.text for n in d.notes if n.label == "help"), ""))
             for d in found
         ),
         alternatives=tuple(

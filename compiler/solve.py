@@ -120,9 +120,7 @@ def _fitting_meshes(resolved: Resolved) -> Iterator[tuple[TrainerLayout, float]]
     for count, ranks in _trainer_shapes(resolved):
         nodes = tuple(range(budget - count, budget)) if budget > 1 else (0,)
         for mesh in trainer_layouts(spec, resolved.facts, nodes, ranks, resolved.gpu.device):
-            ledger = trainer_ledger(
-                resolved.facts, resolved.gpu, mesh, spec.trainer.precision, spec.sequence.seq_len
-            )
+            ledger = trainer_ledger(resolved.facts, resolved.gpu, mesh, spec.trainer.precision, spec.sequence.seq_len)
             if ledger.total <= ledger.capacity:
                 yield mesh, trainer_seconds(spec, resolved.facts, resolved.gpu, resolved.cluster, mesh)
 
@@ -144,9 +142,7 @@ def _nearest_mesh(resolved: Resolved) -> NoLayout:
     for count, ranks in _trainer_shapes(resolved):
         nodes = tuple(range(count))
         for mesh in trainer_layouts(spec, resolved.facts, nodes, ranks, resolved.gpu.device):
-            ledger = trainer_ledger(
-                resolved.facts, resolved.gpu, mesh, spec.trainer.precision, spec.sequence.seq_len
-            )
+            ledger = trainer_ledger(resolved.facts, resolved.gpu, mesh, spec.trainer.precision, spec.sequence.seq_len)
             over = ledger.total - ledger.capacity
             largest = max(ledger.entries, key=lambda entry: entry.bytes)
             text = (
@@ -187,27 +183,21 @@ def _best_engines(
 
     def consider(engines: tuple[EngineLayout, ...]) -> None:
         nonlocal best
-        seconds = rollout_seconds(spec, resolved.model, facts, gpu, cluster, engines)
+        seconds = rollout_seconds(spec, facts, gpu, cluster, engines)
         if best is None or seconds < best[0]:
             best = (seconds, engines)
 
     if apart in ("auto", False):
-        for engine in role_layouts("engine", spec, resolved.model, facts, gpu, cluster, nodes, gpus):
+        for engine in role_layouts("engine", spec, facts, gpu, cluster, nodes, gpus):
             if engine.kv_tokens >= need:
                 consider((engine,))
     if apart in ("auto", True) and len(nodes) >= 2:
         for count in _prefill_counts(resolved, len(nodes)):
             first, rest = nodes[:count], nodes[count:]
             prefills = [
-                e
-                for e in role_layouts("prefill", spec, resolved.model, facts, gpu, cluster, first, gpus)
-                if e.kv_tokens >= need
+                e for e in role_layouts("prefill", spec, facts, gpu, cluster, first, gpus) if e.kv_tokens >= need
             ]
-            decodes = [
-                e
-                for e in role_layouts("decode", spec, resolved.model, facts, gpu, cluster, rest, gpus)
-                if e.kv_tokens >= need
-            ]
+            decodes = [e for e in role_layouts("decode", spec, facts, gpu, cluster, rest, gpus) if e.kv_tokens >= need]
             for prefill in prefills:
                 for decode in decodes:
                     if prefill.tp <= decode.tp:
@@ -311,18 +301,12 @@ def _solve_cpu(resolved: Resolved) -> Solution:
     count = 1 if asked == "auto" else int(asked)
     nodes = tuple(range(2, 2 + count)) if spread else (budget - 1,)
     parallel = spec.trainer.parallel
-    ranks = (
-        1
-        if parallel == "auto" or parallel.dp_shard == "auto"
-        else max(1, int(parallel.dp_shard) // len(nodes))
-    )
-    engine = cpu_engine(spec, resolved.model, resolved.facts, resolved.gpu, 0)
+    ranks = 1 if parallel == "auto" or parallel.dp_shard == "auto" else max(1, int(parallel.dp_shard) // len(nodes))
+    engine = cpu_engine(spec, resolved.facts, resolved.gpu, 0)
     found = []
     for mesh in trainer_layouts(spec, resolved.facts, nodes, ranks, "cpu"):
         seconds = trainer_seconds(spec, resolved.facts, resolved.gpu, resolved.cluster, mesh)
-        rollouts = rollout_seconds(
-            spec, resolved.model, resolved.facts, resolved.gpu, resolved.cluster, (engine,)
-        )
+        rollouts = rollout_seconds(spec, resolved.facts, resolved.gpu, resolved.cluster, (engine,))
         found.append(_choice(resolved, mesh, (engine,), seconds, rollouts, 1 if spread else 0))
     if not found:
         raise NoLayout("no mesh satisfies the pinned degrees", "let trainer.parallel be auto")

@@ -20,9 +20,7 @@ def topology(name: str, layout: Layout, device: str) -> Topology:
     if layout.store is not None:
         port = layout.port("store", 0, "rpc")
         endpoint = Endpoint(index=0, node=layout.store.master_node, port=port)
-        roles.append(
-            Role(name="store", kind="store", endpoints=(endpoint,), ready="none", finishes=False, restarts=2)
-        )
+        roles.append(Role(name="store", kind="store", endpoints=(endpoint,), ready="none", finishes=False, restarts=2))
     waits: list[Gate] = []
     for engines in layout.engines:
         roles.append(

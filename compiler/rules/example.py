@@ -76,8 +76,7 @@ def layout_of(part: Mapping[str, Any]) -> tuple[Layout, tuple[Ledger, ...]]:
         nodes=1,
         trainer=dataclasses.replace(trainer, **part.get("trainer", {})),
         engines=tuple(
-            dataclasses.replace(engine, role=role, **part.get("engine", {}))
-            for role in part.get("roles", ("engine",))
+            dataclasses.replace(engine, role=role, **part.get("engine", {})) for role in part.get("roles", ("engine",))
         ),
         orchestrator_node=0,
         router="vllm-router",

@@ -41,9 +41,7 @@ def fp8_needs_hopper(resolved: Resolved) -> Iterator[Diagnostic]:
                 "PRL331",
                 f"{gpu.name} has no fp8 kernels for the {'trainer' if part == 'trainer' else 'engines'}",
                 resolved.span((part, "precision")),
-                label="a CPU"
-                if gpu.device == "cpu"
-                else f"compute capability {gpu.compute_capability} < 9.0",
+                label="a CPU" if gpu.device == "cpu" else f"compute capability {gpu.compute_capability} < 9.0",
                 rule="precision == fp8 => compute_capability >= 9.0",
                 help="precision: bf16",
             )

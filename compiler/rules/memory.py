@@ -81,9 +81,7 @@ def host_fits(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -
     refused={"engine": {"kv_tokens": 100}},
     accepted={"engine": {"kv_tokens": 200_000}},
 )
-def pool_holds_a_sample(
-    resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
-) -> Iterator[Diagnostic]:
+def pool_holds_a_sample(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
     """Each engine server can hold the KV cache of the longest sample.
 
     Inequality: kv_tokens of a server >= seq_len

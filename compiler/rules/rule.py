@@ -53,9 +53,7 @@ class LayoutRule:
     refused: Fragment
     accepted: Fragment
 
-    def __call__(
-        self, resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
-    ) -> Iterator[Diagnostic]:
+    def __call__(self, resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
         """Diagnostics of the rule, each with its code."""
         return self.check(resolved, layout, ledgers)
 

@@ -22,9 +22,7 @@ TRAINABLE = ("qwen3_moe", "qwen3")
     refused={"trainer": {"cp": 4}},
     accepted={"trainer": {"cp": 1}},
 )
-def runs_in_this_release(
-    resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]
-) -> Iterator[Diagnostic]:
+def runs_in_this_release(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
     """The trainer that comes with this release can run the plan (warning).
 
     Inequality: model_type in (qwen3_moe, qwen3) and cp == 1 and trainer.precision != fp8
