@@ -182,7 +182,7 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[object, ...]) -> None:
 
 def test_check_counts_errors_and_warnings_of_all_specs(five: Path, tmp_path: Path) -> None:
     good = tmp_path / "good.yaml"
-    good.write_text(spec_text({"cluster": "local-cpu", "model": "tiny-moe", "sequence": {"seq_len": 2048},
+    good.write_text(spec_text({"cluster": "local-cpu", "model": "tiny-moe", "sequence": {"seq_len": 512},
                                "workload": {"turns": {"mean": 2}}}))  # fmt: skip
     fine = prlc("check", good)
     assert fine.exit_code == 0, fine.output
@@ -211,9 +211,7 @@ def test_planning_needs_no_heavy_package() -> None:
         f"r = CliRunner().invoke(main, ['plan', {str(TINY)!r}]); assert r.exit_code == 0, r.output;"
         "print([m for m in ('torch', 'numpy', 'vllm', 'torchtitan', 'transformers') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
