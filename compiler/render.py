@@ -74,7 +74,7 @@ def plan_text(plan: Plan, out: Console, source: str) -> None:
     """Print the plan; `source` is the spec's file name, for the line of next commands."""
     out.print(_head(plan))
     out.print()
-    out.print(_roles(plan))
+    _print_table(_roles(plan), out)
     for line in _below(plan):
         out.print(line, soft_wrap=True)
     out.print()
@@ -90,6 +90,13 @@ def plan_text(plan: Plan, out: Console, source: str) -> None:
         ),
         soft_wrap=True,
     )
+
+
+def _print_table(table: Table, out: Console) -> None:
+    """Without the blanks that rich fills the last column with."""
+    with out.capture() as captured:
+        out.print(table)
+    out.file.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
 def _head(plan: Plan) -> Text:
@@ -161,7 +168,9 @@ def _below(plan: Plan) -> list[Text]:
         if ledger.total == 0 or (ledger.resource == shown and ledger.role in in_table):
             continue
         noun = {"host": "host RAM", "nvme": "scratch", "filesystem": "shared files", "hbm": "HBM"}
-        of = f" of {size(ledger.capacity)}" if ledger.capacity else ""
+        # what the shared filesystem holds is not known here
+        known = ledger.capacity and ledger.resource != "filesystem"
+        of = f" of {size(ledger.capacity)}" if known else ""
         parts.append(f"{noun[ledger.resource]} ({ledger.role}): {size(ledger.total)}{of}")
     if plan.orchestrator.routed_experts:
         token = plan.model.replay_bytes_per_token
@@ -188,7 +197,7 @@ def _walk(term: Term) -> list[Term]:
 def _value(term: Term, value: float) -> str:
     if term.unit == "s":
         return duration(value)
-    return f"{value:,.4g}" if term.unit == "1" else f"{value:,.4g} {term.unit}"
+    return f"{100 * value:.2g} %" if term.unit == "1" else f"{value:,.3g} {term.unit}"
 
 
 def _band(term: Term) -> str:
@@ -206,4 +215,4 @@ def alternatives_text(plan: Plan, count: int, out: Console) -> None:
         table.add_column(name, no_wrap=name == "#")
     for place, option in enumerate(plan.alternatives[:count], 1):
         table.add_row(str(place), Text(option.value), Text(option.outcome))
-    out.print(table)
+    _print_table(table, out)
