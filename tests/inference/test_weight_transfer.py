@@ -80,7 +80,7 @@ def test_a_failed_load_goes_back(tmp_path: Path) -> None:
         loaded.append(folder)
 
     engine = make_engine(base, load)
-    with pytest.raises(FolderError, match="no memory.*serves again"):
+    with pytest.raises(FolderError, match=r"no memory.*serves again"):
         receive(engine, bad)
     assert loaded == [base]
     assert engine.serving == base
