@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 FIXED_CUDA = 2 * GIB  # CUDA context and NCCL
 FIXED_CPU = GIB  # interpreter, torch, vLLM's processes
-GRAPHS = 2 * GIB  # CUDA graph pools of decode steps; measured at 1 to 3 GiB, depends on the captured sizes
+GRAPHS = 2 * GIB  # CUDA graph pools of decode steps; an assumption, it depends on the captured sizes
 FP8_BYTES = 1 + 4 / 128**2  # one fp32 scale a block of 128 x 128
 WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp8": 2.0}  # of what fp8 leaves alone: embedding, head, norms, router
 REPLICATED = ("norms", "router", "router_correction_bias", "indexer", "shared_expert_gate")
@@ -108,7 +108,7 @@ def _all2all(facts: ModelFacts, layout: EngineLayout) -> tuple[int, str]:
             f"LowLatencyLayout({tokens} tokens, hidden {hidden}, {experts} experts) + received E x T x H",
         )
     if layout.all2all == "deepep_high_throughput":
-        apart = layout.servers > 0 and layout.replicas <= len(layout.nodes) // 2  # a replica spans nodes
+        apart = layout.replicas < len(layout.nodes)  # a replica spans nodes
         return (2 if apart else 1) * GIB, "1 GiB NVLink" + (" + 1 GiB RDMA" if apart else "")
     if layout.all2all == "allgather_reducescatter" and layout.expert_parallel:
         size = 2 * tokens * layout.dp * hidden * 2
