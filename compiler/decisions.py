@@ -41,7 +41,8 @@ def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
                 role=engine.role,
                 nodes=node_range(engine.nodes),
                 gpus=engine.gpus,
-                layout=f"{engine.replicas} x (tp {engine.tp}, dp {engine.dp}, ep {engine.ep}), {spec.inference.precision}",
+                layout=f"{engine.replicas} x (tp {engine.tp}, dp {engine.dp}, ep {engine.ep}), "
+                f"{spec.inference.precision}",
                 reason=_engine_reason(engine),
             )
         )
@@ -74,7 +75,8 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
     mesh, algorithm = layout.trainer, spec.algorithm
     splits = tuple(
         Alternative(
-            value=f"{len(c.layout.trainer.nodes)} trainer nodes, {sum(len(e.nodes) for e in c.layout.engines)} engine nodes",
+            value=f"{len(c.layout.trainer.nodes)} trainer nodes, "
+            f"{sum(len(e.nodes) for e in c.layout.engines)} engine nodes",
             outcome=f"step {c.step:.1f} s ({c.step / choice.step - 1:+.1%})",
         )
         for c in solution.others[:5]

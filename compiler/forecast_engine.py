@@ -77,11 +77,13 @@ def rollout_parts(
     turns = min(work.turns.mean, length / max(1.0, work.output_tokens_per_turn.mean))
     written = batch * turns * work.output_tokens_per_turn.mean
     context = length / 2
-    missed = batch * turns * (work.new_tokens_per_turn.mean + (1 - PREFIX_HIT) * context)
+    first, last = engines[0], engines[-1]
+    # a pool smaller than the conversations alive (twice the batch) evicts prefixes before they are asked for again
+    held = min(1.0, first.servers * first.kv_tokens / (2 * batch * context))
+    missed = batch * turns * (work.new_tokens_per_turn.mean + (1 - PREFIX_HIT * held) * context)
     if gpu.device == "cpu":
         seconds = (written + 0.1 * missed) / CPU_TOKENS
         return {"prefill": 0.0, "decode": seconds, "all": seconds}
-    first, last = engines[0], engines[-1]
     prefill = missed / prefill_rate(facts, gpu, first, precision, context)
     alive = _alive(spec, last, context)
     step = decode_step_seconds(facts, gpu, last, precision, alive / last.servers, context)

@@ -95,9 +95,7 @@ def gemm_seconds(facts: ModelFacts, gpu: Gpu, precision: str, tokens: float, row
     return 2 * tokens * (dense / dense_rate + routed / grouped + other)
 
 
-def trainer_time(
-    spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, mesh: TrainerLayout
-) -> TrainerTime:
+def trainer_time(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, mesh: TrainerLayout) -> TrainerTime:
     """The parts of one step of `spec` on `mesh`."""
     load, length = work(spec), spec.sequence.seq_len
     batch = spec.algorithm.batch_size

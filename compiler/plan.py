@@ -139,7 +139,8 @@ def _assemble(
         alternatives=tuple(
             Alternative(
                 value=", ".join(row.layout for row in table(resolved, Solution(c, (), 0, 0))),
-                outcome=f"step {c.step:.1f} s on {c.gpus} GPUs; chosen: {solution.best.step:.1f} s on {solution.best.gpus}",
+                outcome=f"step {c.step:.1f} s on {c.gpus} GPUs; "
+                f"chosen: {solution.best.step:.1f} s on {solution.best.gpus}",
             )
             for c in solution.others[:10]
         ),

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 
+from prlc.schema import positions
+
 T = TypeVar("T")
 Where = tuple[str | int, ...]
 
@@ -191,9 +193,7 @@ def _decode_tuple(kinds: tuple[Any, ...], data: Any, path: Where, problems: list
     if len(data) != len(kinds):
         problems.append(Problem(path, f"{len(data)} items, {len(kinds)} wanted", "type"))
         return ()
-    return tuple(
-        _decode(k, item, (*path, i), problems) for i, (k, item) in enumerate(zip(kinds, data, strict=True))
-    )
+    return tuple(_decode(k, item, (*path, i), problems) for i, (k, item) in enumerate(zip(kinds, data, strict=True)))
 
 
 def _decode_dataclass(cls: Any, data: Any, path: Where, problems: list[Problem]) -> Any:
@@ -202,18 +202,14 @@ def _decode_dataclass(cls: Any, data: Any, path: Where, problems: list[Problem])
         return None
     hints = get_type_hints(cls, include_extras=True)
     known = {f.name: f for f in dataclasses.fields(cls)}
-    problems.extend(
-        Problem((*path, k), "unknown key", "unknown", tuple(known)) for k in data if k not in known
-    )
+    problems.extend(Problem((*path, k), "unknown key", "unknown", tuple(known)) for k in data if k not in known)
     values: dict[str, Any] = {}
     for name, item in known.items():
         if name in data:
             before = len(problems)
             values[name] = _decode(hints[name], data[name], (*path, name), problems)
             if len(problems) == before:
-                problems.extend(
-                    Problem((*path, name), text, "bound") for text in _bounds(item.metadata, values[name])
-                )
+                problems.extend(Problem((*path, name), text, "bound") for text in _bounds(item.metadata, values[name]))
         elif required(item):
             problems.append(Problem((*path, name), "missing", "missing", example=_example(hints[name], item)))
     if problems:
@@ -309,14 +305,24 @@ def encode_as(kind: Any, value: Any) -> Any:
 
 
 def load(cls: type[T], path: str | Path) -> T:
-    """Read a YAML or JSON document. Raises OSError, yaml.YAMLError, DocumentError."""
-    text = Path(path).read_text("utf-8")
-    # JSON is read as JSON: YAML 1.1 takes 1e-08 for a string
-    return decode(cls, json.loads(text) if Path(path).suffix == ".json" else yaml.safe_load(text), str(path))
+    """Read a YAML (1.2 scalars) or JSON document. Raises OSError, UnicodeDecodeError, DocumentError."""
+    document = positions.load(Path(path).read_text("utf-8"), str(path))
+    if document.error:
+        fault = document.error
+        raise DocumentError(str(path), [Problem((), f"line {fault.span.line}: {fault.message}", "type")])
+    return decode(cls, document.data, str(path))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes texts that YAML 1.2 would read as numbers, too, such as 1e-6 and 0o17."""
+
+
+for _tag, _pattern in (("float", positions.FLOAT), ("int", positions.INT)):
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _pattern, list("-+.0123456789"))
 
 
 def dump(value: Any) -> str:
     """YAML of a document: keys in declaration order, no aliases, the same bytes for the same value."""
-    return yaml.safe_dump(
-        encode(value), sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
+    return yaml.dump(
+        encode(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=False
     )
