@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -81,8 +82,10 @@ def plan_text(plan: Plan, out: Console, source: str) -> None:
     for line in _forecast(plan.forecast):
         out.print(line, soft_wrap=True)
     if plan.warnings:
-        listed = " · ".join(f"{w.code} {w.message}" for w in plan.warnings)
-        out.print(Text(f" {plural(len(plan.warnings), 'warning')}: {listed}", style="yellow"))
+        out.print(Text(f" {plural(len(plan.warnings), 'warning')}:", style="yellow"))
+        for warning in plan.warnings:
+            wrapped = textwrap.wrap(f"{warning.code} {warning.message}", WIDTH - 3, subsequent_indent=" " * 7)
+            out.print(Text("\n".join(f"   {line}" for line in wrapped)))
     out.print(
         Text(
             f" Next: prlc build {source} -o bundle/   more: --explain trainer.ep, --alternatives 10, --json",

@@ -3,6 +3,7 @@
 from prlc.compiler.rules.kernels import fp8_needs_hopper
 from prlc.compiler.rules.lifecycle import one_word_slurm_options, plain_paths
 from prlc.compiler.rules.memory import hbm_fits, host_fits, pool_holds_a_sample
+from prlc.compiler.rules.objective import step_time_reached
 from prlc.compiler.rules.parallel_layout import (
     dense_has_no_experts,
     experts_divide,
@@ -52,6 +53,7 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     hbm_fits,
     host_fits,
     pool_holds_a_sample,
+    step_time_reached,
     runs_in_this_release,
 )
 

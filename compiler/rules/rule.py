@@ -45,7 +45,7 @@ class LayoutRule:
     """Judges a candidate layout with its ledgers.
 
     The examples are parts of a layout: {"layout": {...}, "trainer": {...}, "engine": {...},
-    "ledger": {...}, "roles": (...)}, values that replace those of the base.
+    "ledger": {...}, "roles": (...), "spec": {...}}, values that replace those of the base.
     """
 
     code: str

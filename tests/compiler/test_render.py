@@ -82,9 +82,7 @@ def test_duration(seconds: float, text: str) -> None:
     assert render.duration(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(744_000_000_000, "744B"), (30_532_122_624, "30.5B"), (12_000_000, "12M")]
-)
+@pytest.mark.parametrize(("count", "text"), [(744_000_000_000, "744B"), (30_532_122_624, "30.5B"), (12_000_000, "12M")])
 def test_params(count: int, text: str) -> None:
     assert render.params(count) == text
 
@@ -104,7 +102,7 @@ def test_plan_says_what_is_decided_on_lines_of_120_columns(glm: Plan) -> None:
         "fsdp 96 = dp 24 x cp 4",
         "host RAM (trainer): 612 GiB of 2.0 TiB".replace("2.0 TiB", render.size(2048 * GIB)),
         "router replay: 624 B a token", "4.8 min (4.3 min - 5.8 min)", "rollouts 4.8 min, trainer 3.9 min",
-        "beyond the data that it rests on: trainer", "1 warning: PRL351", "Next: prlc build run.yaml",
+        "beyond the data that it rests on: trainer", "1 warning:\n   PRL351 many", "Next: prlc build run.yaml",
     ):  # fmt: skip
         assert part in text
     assert max(len(line) for line in text.splitlines()) <= render.WIDTH

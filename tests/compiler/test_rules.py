@@ -27,7 +27,7 @@ def judge_spec(rule: SpecRule, part: Fragment) -> list[Diagnostic]:
 
 
 def judge_layout(rule: LayoutRule, part: Fragment) -> list[Diagnostic]:
-    return list(rule(resolved({}), *layout_of(part)))
+    return list(rule(resolved(part.get("spec", {})), *layout_of(part)))
 
 
 def well_formed(found: list[Diagnostic], code: str) -> None:
