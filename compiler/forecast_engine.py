@@ -1,109 +1,151 @@
-"""Time in which the engines supply one batch of rollouts. First order: see docs/method.md."""
+"""Rollouts a second of the engines: a closed network of decode, prefill and tools with a fixed number in flight."""
 
 from __future__ import annotations
 
-import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_trainer import attention_flops
-from prlc.compiler.ledger_engine import FP8_BYTES, WIDTH, kv_token_bytes
-from prlc.compiler.ledger_host import rollout_tokens
+from prlc.compiler.forecast_loop import Work
+from prlc.compiler.forecast_trainer import (
+    DEEPEP_MEASURED,
+    all_to_all_seconds,
+    attention_flops,
+    gemm_params,
+    gemm_seconds,
+)
+from prlc.compiler.ledger_engine import engine_weights, kv_token_bytes
 
 if TYPE_CHECKING:
-    from prlc.catalog import Cluster, Gpu, ModelFacts
+    from prlc.catalog import ModelFacts
     from prlc.compiler.layout import EngineLayout
-    from prlc.schema.run import RunSpec
+    from prlc.schema.hardware import Gpu
 
-PREFIX_HIT = 0.94  # share of reusable prefix that is found again: published agentic traces, 91 to 97 %
-STEP_GAP = 2e-3  # s of scheduling and sampling a decode step, an assumption
-CPU_TOKENS = 2500.0  # tokens/s of one CPU server with the tiny model at 64 requests, measured 2,259 to 3,206
-LAYER_EFFICIENCY = 0.4
-# DeepEP low latency on H200, 128 tokens a rank: dispatch + combine (us) by ranks; 8 is taken as 16
-LOW_LATENCY_US = {16: 288.0, 32: 406.0, 64: 472.0}
+MISS_RATE = 0.06  # of the prefix; prefix caches of agent traffic hit 94 %
+MAX_PREFILL_USE = 0.9  # busy share of prefill where its queue is still finite
+BANDWIDTH_SHARE = 0.75  # of peak memory bandwidth that decode kernels reach; an assumption
+LAYER_GAP = 20e-6  # seconds of launches and norms of one layer of a decode step under CUDA graphs; an assumption
+STEP_GAP = 2e-3  # seconds of sampling and scheduling of a decode step; an assumption
+CPU_STEP = 0.03  # seconds of vLLM's scheduler and dispatch of a step on a CPU; an assumption
+SPARSE_FLOOR = 1.25e-3  # seconds of one sparse-attention layer in prefill, 4 to 1024 new tokens (GLM-5, H200)
+DENSE_FLOOR = 60e-6  # the same of one dense-attention layer; an assumption
+PREFILL_BATCH = 8  # turns that share one prefill step at most
+# DeepEP low-latency dispatch + combine of one layer on H200, 128 tokens a rank, hidden 7168, top 8: seconds
+LOW_LATENCY = {16: 288e-6, 32: 406e-6, 64: 472e-6}
+BISECTIONS = 36
 
 
-def all_to_all_seconds(engine: EngineLayout, facts: ModelFacts) -> tuple[float, bool]:
-    """(dispatch + combine of a decode step over all layers, extrapolated?)."""
+@dataclass(frozen=True, kw_only=True)
+class EngineTime:
+    """What the closed network settles at."""
+
+    rollouts_per_second: float
+    in_flight: float  # that fit into the KV pools
+    batch: float  # sequences of one decode server
+    decode_step: float  # s
+    prefill_turn: float  # s of one server for one turn
+    turns_per_second: float
+    prefill_use: float  # busy share of the servers that prefill
+    extrapolated: bool
+
+
+def _exchange(facts: ModelFacts, engine: EngineLayout, tokens: float) -> float:
+    """All-to-all seconds of one layer of a decode step."""
     if engine.ep == 1:
-        return 0.0, False
-    known = min((n for n in LOW_LATENCY_US if n >= engine.ep), default=64)
-    return LOW_LATENCY_US[known] * 1e-6 * facts.moe_layers, engine.ep not in LOW_LATENCY_US
+        return 0.0
+    near = 16 if engine.ep <= 16 else 32 if engine.ep <= 32 else 64
+    scale = max(0.5, tokens / 128) * facts.expert_hidden / 7168
+    return LOW_LATENCY[near] * max(1.0, engine.ep / 64) * scale
 
 
-def decode_step_seconds(
-    facts: ModelFacts,
-    gpu: Gpu,
-    engine: EngineLayout,
-    precision: str,
-    batch: float,
-    context: float,
+def decode_seconds(
+    facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: str, batch: float, context: float, weights: int
 ) -> float:
-    """One decode step of a server with `batch` sequences: weights and KV read at HBM bandwidth, all-to-all, gap."""
-    width = FP8_BYTES if precision == "fp8" else WIDTH[precision]
+    """One decode step of a server with `batch` sequences of `context` cached tokens; the slowest rank's."""
+    experts = facts.num_experts
+    touched = 1.0
+    total = facts.total_params
     routed = facts.params.get("routed_experts", 0)
-    share = 1.0
-    if facts.num_experts:
-        tokens = batch * (engine.dp if engine.ep > 1 else 1)
-        share = 1 - (1 - facts.top_k / facts.num_experts) ** max(1.0, tokens)
-    experts = routed / (engine.ep if engine.ep > 1 else engine.tp) * share
-    dense = (facts.total_params - routed - facts.params.get("embedding", 0)) / engine.tp
-    row = kv_token_bytes(facts, engine, precision)
-    cached = batch * context * row
-    if facts.index_topk:  # sparse attention reads top-k rows, and all of the small indexer rows
-        index = facts.indexer_layers * (facts.index_head_dim + 4)
-        cached = batch * (min(context, facts.index_topk) * (row - index) + context * index)
-    read = ((dense + experts) * width + cached) / gpu.memory_bandwidth
-    return read + all_to_all_seconds(engine, facts)[0] + STEP_GAP
-
-
-def prefill_rate(facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: str, context: float) -> float:
-    """New prompt tokens/s of all servers of the role."""
-    rate = gpu.fp8_grouped if precision == "fp8" and gpu.fp8_grouped else gpu.bf16_grouped or gpu.bf16_dense
-    weights = facts.active_params - facts.params.get("embedding", 0)
-    per_token = 2 * weights / (rate * LAYER_EFFICIENCY) + attention_flops(facts, 1, context) / gpu.attention
-    return engine.gpus / per_token
-
-
-def rollout_parts(
-    spec: RunSpec,
-    facts: ModelFacts,
-    gpu: Gpu,
-    cluster: Cluster,
-    engines: tuple[EngineLayout, ...],
-) -> dict[str, float]:
-    """Seconds of one batch: prefill work, decode work, and both as the pools run side by side or share GPUs."""
-    work, precision = spec.workload, spec.inference.precision
-    batch, length = spec.algorithm.batch_size, rollout_tokens(spec)
-    turns = min(work.turns.mean, length / max(1.0, work.output_tokens_per_turn.mean))
-    written = batch * turns * work.output_tokens_per_turn.mean
-    context = length / 2
-    first, last = engines[0], engines[-1]
-    # a pool smaller than the conversations alive (twice the batch) evicts prefixes before they are asked for again
-    held = min(1.0, first.servers * first.kv_tokens / (2 * batch * context))
-    missed = batch * turns * (work.new_tokens_per_turn.mean + (1 - PREFIX_HIT * held) * context)
+    ranks = engine.ep if engine.expert_parallel else engine.tp
+    each = weights / max(1.0, (total - routed) / engine.tp + routed / ranks)  # bytes a parameter, about
+    heavy = routed / ranks * each
+    if experts:
+        group = batch * (engine.dp if engine.expert_parallel else 1)
+        touched = 1 - (1 - facts.top_k / experts) ** max(1.0, group)
+    read = max(0.0, weights - heavy) + heavy * touched
+    if facts.index_topk:
+        index = facts.index_head_dim + facts.index_head_dim // 128 * 4
+        rows = (kv_token_bytes(facts, engine, precision) - facts.indexer_layers * index) * min(context, facts.index_topk)
+        read += batch * (rows + facts.indexer_layers * index * context)
+    else:
+        read += batch * context * kv_token_bytes(facts, engine, precision)
+    dense, active = gemm_params(facts)
+    rate = (gpu.fp8_dense if precision == "fp8" else None) or gpu.bf16_dense
+    compute = 2 * batch * (dense + active) / engine.tp / rate
     if gpu.device == "cpu":
-        seconds = (written + 0.1 * missed) / CPU_TOKENS
-        return {"prefill": 0.0, "decode": seconds, "all": seconds}
-    prefill = missed / prefill_rate(facts, gpu, first, precision, context)
-    alive = _alive(spec, last, context)
-    step = decode_step_seconds(facts, gpu, last, precision, alive / last.servers, context)
-    decode = written / max(1.0, alive) * step
-    together = max(prefill, decode) if len(engines) > 1 else prefill + decode
-    return {"prefill": prefill, "decode": decode, "all": together}
+        return read / gpu.memory_bandwidth + compute + CPU_STEP
+    moved = facts.moe_layers * _exchange(facts, engine, batch)
+    reduced = facts.layers * 2 * 15e-6 if engine.tp > 1 else 0.0
+    return max(read / (BANDWIDTH_SHARE * gpu.memory_bandwidth), compute) + moved + reduced + (
+        facts.layers * LAYER_GAP + STEP_GAP
+    )
 
 
-def _alive(spec: RunSpec, engine: EngineLayout, context: float) -> float:
-    """Sequences that decode at once: what is in flight (twice the batch), what the KV pool and the server hold."""
-    room = min(engine.max_num_seqs, max(1, math.floor(engine.kv_tokens / max(1.0, context))))
-    return min(2.0 * spec.algorithm.batch_size, float(room * engine.servers))
+def prefill_seconds(facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: str, load: Work) -> float:
+    """Seconds of a server for the new tokens of one turn, what the cache lost of its prefix included."""
+    new = load.prefill + MISS_RATE * load.prefix
+    ranks = engine.tp
+    rows = engine.max_num_batched_tokens * engine.ep * facts.top_k / max(1, facts.num_experts)
+    flops = gemm_seconds(facts, gpu, precision, new, rows) / ranks
+    flops += attention_flops(facts, new, load.prefix) / gpu.attention / ranks
+    if gpu.device == "cpu":
+        return flops + CPU_STEP
+    floor = facts.layers * (SPARSE_FLOOR if facts.index_topk else DENSE_FLOOR)
+    shared = max(1.0, min(PREFILL_BATCH, engine.max_num_batched_tokens / max(1.0, new)))
+    moved = facts.moe_layers * all_to_all_seconds(new, facts, engine.ep)
+    return max(flops + moved, floor / shared)
 
 
-def rollout_seconds(
-    spec: RunSpec,
-    facts: ModelFacts,
-    gpu: Gpu,
-    cluster: Cluster,
-    engines: tuple[EngineLayout, ...],
-) -> float:
-    """Seconds in which the engines supply one batch of rollouts."""
-    return rollout_parts(spec, facts, gpu, cluster, engines)["all"]
+def engine_time(
+    facts: ModelFacts, gpu: Gpu, engines: tuple[EngineLayout, ...], precision: str, load: Work, in_flight: int
+) -> EngineTime:
+    """Bisect the decode batch until decode, prefill and tools together hold `in_flight` rollouts."""
+    prefill, decode = engines[0], engines[-1]
+    apart = len(engines) > 1
+    fits = decode.servers * decode.kv_tokens / max(1.0, load.context)
+    population = max(1.0, min(float(in_flight), fits))
+    weights = engine_weights(facts, decode, precision)
+    turn = prefill_seconds(facts, gpu, prefill, precision, load)
+
+    def at(batch: float) -> tuple[float, float, float]:
+        """(turns a second, seconds of a decode step, rollouts that this takes)."""
+        step = decode_seconds(facts, gpu, decode, precision, batch, load.context, weights)
+        each = load.output * step / batch  # server seconds of one turn
+        if apart:
+            rate = min(decode.servers / each, MAX_PREFILL_USE * prefill.servers / turn)
+        else:
+            rate = decode.servers / (each + turn)
+        return rate, step, decode.servers * batch + rate * (load.tool + turn)
+
+    low, high = 1e-3, float(decode.max_num_seqs)
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        if at(middle)[2] < population:
+            low = middle
+        else:
+            high = middle
+    batch = (low + high) / 2
+    held = max(1.0, batch)  # one sequence alone decodes a token a step, whatever the mean
+    rate, step, _ = at(batch)
+    if batch < held:
+        step = decode_seconds(facts, gpu, decode, precision, held, load.context, weights)
+        rate = min(rate, population / (load.tool + turn + load.output * step))
+    return EngineTime(
+        rollouts_per_second=rate / load.turns,
+        in_flight=population,
+        batch=batch,
+        decode_step=step,
+        prefill_turn=turn,
+        turns_per_second=rate,
+        prefill_use=min(1.0, rate * turn / prefill.servers),
+        extrapolated=decode.ep > 64 or prefill.ep > DEEPEP_MEASURED,
+    )

@@ -102,8 +102,7 @@ def trainer_time(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, m
     groups = mesh.dp_replicate * mesh.dp_shard
     per_bin = max(1.0, math.floor(length * PACKING / load.length))
     micro = max(1, math.ceil(batch / per_bin / groups))
-    tokens = max(batch / groups, 1.0) * load.length / mesh.cp  # of a rank
-    tokens = max(tokens, micro * min(per_bin, math.ceil(batch / groups)) * load.length / mesh.cp * 0.5)
+    tokens = math.ceil(batch / groups) * load.length / mesh.cp  # of the most loaded rank
     gemm_passes, attention_passes, moves = PASSES[mesh.activation_checkpoint]
     balance = IMBALANCE if mesh.ep > 1 else 1.0
     rows = tokens / micro * mesh.ep * facts.top_k / max(1, facts.num_experts)
