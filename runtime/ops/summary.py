@@ -19,9 +19,7 @@ Curve = tuple[list[int], list[float]]
 
 def curve(metrics: dict[int, dict[str, Any]], name: str) -> Curve:
     """Steps and values of one metric, where it was logged."""
-    points = [
-        (step, float(metrics[step][name])) for step in sorted(metrics) if metrics[step].get(name) is not None
-    ]
+    points = [(step, float(metrics[step][name])) for step in sorted(metrics) if metrics[step].get(name) is not None]
     return [step for step, _ in points], [value for _, value in points]
 
 
@@ -75,7 +73,7 @@ def draw(run_dir: Path, png: Path) -> None:
     orchestrator = read_metrics(paths.metrics("orchestrator", 0))
     trainer = read_metrics(paths.metrics("trainer", 0))
     panels = [
-        ("reward", orchestrator, {"reward": "mean of the batch"}, False),
+        ("reward", orchestrator, {"reward": "finished rollouts", "batch_reward": "trained rollouts"}, False),
         ("lag (versions)", orchestrator, {"lag_mean": "mean", "lag_max": "max"}, False),
         (
             "mismatch KL",

@@ -56,9 +56,7 @@ class RunNotes:
 
 def engine_slots(config: OrchestratorConfig, where: Rendezvous, client: httpx.AsyncClient) -> list[Slot]:
     """A slot for each engine of the topology. Raises RendezvousError, ValueError where there is none."""
-    named = [
-        (f"{role}-{index}", url) for role in config.engine_roles for index, url in enumerate(where.urls(role))
-    ]
+    named = [(f"{role}-{index}", url) for role in config.engine_roles for index, url in enumerate(where.urls(role))]
     if not named:
         raise ValueError("the topology has no engine")
     if config.route == "direct":

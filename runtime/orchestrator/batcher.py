@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 from prlc.runtime.orchestrator.advantages import advantages
 from prlc.runtime.orchestrator.ledger import Ledger, Reason
 from prlc.runtime.orchestrator.rollout import Sample
 from prlc.schema.orchestrator import OrchestratorConfig
+
+MOST_EQUAL = 2  # batches' worth of groups with equal rewards dropped for one batch; further ones are kept
 
 
 @dataclass
@@ -21,20 +24,37 @@ class Batcher:
         if self.config.batch_size % self.config.group_size:
             raise ValueError("batch_size must be a multiple of group_size")
         self.groups: list[list[Sample]] = []
+        self.equal = 0
+        self.rewards: deque[float] = deque(maxlen=self.config.batch_size)
 
     @property
     def groups_of_a_batch(self) -> int:
         """Groups that make a batch."""
         return self.config.batch_size // self.config.group_size
 
+    @property
+    def reward(self) -> float:
+        """Mean reward of the last batch_size finished rollouts, whatever became of them; 0 before the first.
+
+        The mean of a batch says less: groups that always or never succeed are missing from it.
+        """
+        return sum(self.rewards) / len(self.rewards) if self.rewards else 0.0
+
     def add(self, group: list[Sample]) -> None:
-        """Queue a finished group; one with equal rewards is dropped if so configured."""
+        """Queue a finished group; one with equal rewards is dropped if so configured.
+
+        A policy that always succeeds, or never, has such groups alone: then they fill the batch after all, at
+        no gradient, so that the run goes on.
+        """
+        self.rewards.extend(sample.reward for sample in group)
         for sample, value in zip(
             group, advantages([sample.reward for sample in group], self.config.advantage), strict=True
         ):
             self.ledger.queue(sample.rollout)
             sample.advantage = value
-        if self.config.drop_zero_advantage and len({sample.reward for sample in group}) == 1:
+        equal = len({sample.reward for sample in group}) == 1
+        if self.config.drop_zero_advantage and equal and self.equal < MOST_EQUAL * self.groups_of_a_batch:
+            self.equal += 1
             self._drop(group, "zero_advantage")
         else:
             self.groups.append(group)
@@ -51,6 +71,7 @@ class Batcher:
         if len(self.groups) < self.groups_of_a_batch:
             return None
         taken, self.groups = self.groups[: self.groups_of_a_batch], self.groups[self.groups_of_a_batch :]
+        self.equal = 0
         batch = [sample for group in taken for sample in group]
         for sample in batch:
             self.ledger.train(sample.rollout)

@@ -78,9 +78,7 @@ class Dispatcher:
         salt = f"v{group.version}"
         rollouts = [
             asyncio.create_task(
-                play(
-                    sample, task, self.environment, self.tokenizer, group.slot, salt, self.config, self.prefix
-                )
+                play(sample, task, self.environment, self.tokenizer, group.slot, salt, self.config, self.prefix)
             )
             for sample in group.samples
         ]

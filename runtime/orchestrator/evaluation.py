@@ -29,9 +29,7 @@ async def evaluate(
         finally:
             slot.groups -= 1
 
-    results = await asyncio.gather(
-        *(one(index) for index in range(config.evaluation.rollouts)), return_exceptions=True
-    )
+    results = await asyncio.gather(*(one(index) for index in range(config.evaluation.rollouts)), return_exceptions=True)
     rewards = []
     for result in results:
         if isinstance(result, EngineFailure):

@@ -156,11 +156,12 @@ class Loop:
         lags = [(self.step - 1) - sample.oldest for sample in batch]
         rate = sum(sum(sample.loss_mask) for sample in batch) / max(now - self.shipped_at, 1e-9)
         self.shipped_at = now
-        reward = sum(sample.reward for sample in batch) / len(batch)
+        reward = self.batcher.reward
         counters = self.ledger.counters()
         self.notes.log(
             self.step,
             reward=reward,
+            batch_reward=sum(sample.reward for sample in batch) / len(batch),
             lag_mean=sum(lags) / len(lags),
             lag_max=max(lags),
             tokens_per_second=rate,
@@ -176,9 +177,7 @@ class Loop:
 
     async def _evaluate(self, version: int) -> None:
         reward = await evaluate(self.config, self.environment, self.tokenizer, self.slots, str(version))
-        self.notes.emit(
-            "evaluation", version=version, reward=reward, rollouts=self.config.evaluation.rollouts
-        )
+        self.notes.emit("evaluation", version=version, reward=reward, rollouts=self.config.evaluation.rollouts)
         if reward is not None:
             print(f"evaluation of version {version}: reward {reward:.3f}", flush=True)
 
@@ -196,9 +195,7 @@ class Loop:
 
     def _check_policy_deadline(self) -> None:
         if time.monotonic() - self.since > self.config.policy_deadline:
-            raise OrchestratorError(
-                f"no policy version after {self.version} within {self.config.policy_deadline:g} s"
-            )
+            raise OrchestratorError(f"no policy version after {self.version} within {self.config.policy_deadline:g} s")
 
     async def _pause(self) -> None:
         self.dispatcher.changed.clear()

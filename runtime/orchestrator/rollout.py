@@ -68,9 +68,7 @@ async def play(
     """Fill `sample` turn by turn. Raises EngineFailure, also for incomplete rows or logprobs."""
     sample.say(tokenizer.encode(task.prompt))
     if len(sample.tokens) >= config.seq_len:
-        raise ValueError(
-            f"a prompt of {len(sample.tokens)} tokens leaves no room in seq_len {config.seq_len}"
-        )
+        raise ValueError(f"a prompt of {len(sample.tokens)} tokens leaves no room in seq_len {config.seq_len}")
     turns: list[str] = []
     while True:
         start = sample.routed_rows if config.routed_experts else None
@@ -84,8 +82,7 @@ async def play(
         count = len(turn.tokens)
         if not count or len(turn.logprobs) != count or len(turn.versions) != count:
             raise EngineFailure(
-                f"{slot.engine.name}: {count} tokens, "
-                f"{len(turn.logprobs)} logprobs, {len(turn.versions)} versions"
+                f"{slot.engine.name}: {count} tokens, {len(turn.logprobs)} logprobs, {len(turn.versions)} versions"
             )
         sample.tokens += turn.tokens
         sample.loss_mask += [1] * count
@@ -95,8 +92,7 @@ async def play(
             wanted = len(sample.tokens) - 1 - start
             if turn.routed_rows != wanted or len(turn.routed) != wanted * row_bytes(config):
                 raise EngineFailure(
-                    f"{slot.engine.name}: {turn.routed_rows} expert rows "
-                    f"({len(turn.routed)} bytes), wanted {wanted}"
+                    f"{slot.engine.name}: {turn.routed_rows} expert rows ({len(turn.routed)} bytes), wanted {wanted}"
                 )
             sample.routed += turn.routed
             sample.routed_rows += turn.routed_rows

@@ -17,9 +17,7 @@ def as_batch(step: int, samples: list[Sample], config: OrchestratorConfig) -> Ba
         tokens=np.array([token for sample in samples for token in sample.tokens], np.int32),
         loss_mask=np.array([mask for sample in samples for mask in sample.loss_mask], np.uint8),
         logprobs=np.array([value for sample in samples for value in sample.logprobs], np.float32),
-        advantages=np.array(
-            [sample.advantage * mask for sample in samples for mask in sample.loss_mask], np.float32
-        ),
+        advantages=np.array([sample.advantage * mask for sample in samples for mask in sample.loss_mask], np.float32),
         versions=np.array([version for sample in samples for version in sample.versions], np.int32),
         sample_offsets=np.cumsum([0, *(len(sample.tokens) for sample in samples)], dtype=np.int64),
         rewards=np.array([sample.reward for sample in samples], np.float32),

@@ -132,9 +132,7 @@ def loop_of(paths: RunPaths, slots: list[Slot], shipped: list[Any], notes: Notes
         shipped.append((step, samples))
         publish(paths.policy(step))  # a trainer that takes no time
 
-    return Loop(
-        config(**changes), paths, paths.root, load("lookup", {}), Words(), slots, ship, notes, poll=0.001
-    )
+    return Loop(config(**changes), paths, paths.root, load("lookup", {}), Words(), slots, ship, notes, poll=0.001)
 
 
 def test_books_balance_through_faults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +155,7 @@ def test_books_balance_through_faults(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_resume_counts_once_and_marks_lost(tmp_path: Path) -> None:
     paths, shipped, notes = RunPaths(tmp_path), [], Notes()
-    asyncio.run(
-        asyncio.wait_for(loop_of(paths, [Slot(Scripted("a"))], shipped, notes, max_steps=3).run(), 60)
-    )
+    asyncio.run(asyncio.wait_for(loop_of(paths, [Slot(Scripted("a"))], shipped, notes, max_steps=3).run(), 60))
     before = state.newest(paths)
     assert before is not None
     assert before.step == 3
@@ -193,6 +189,26 @@ def test_queue_time_counts_as_lag() -> None:
     batcher.add(group(ledger, 3, [1, 1, 1, 1]))
     assert ledger.dropped["zero_advantage"] == 4
     ledger.check()
+
+
+def test_a_policy_that_always_succeeds_still_ships(tmp_path: Path) -> None:
+    shipped: list[Any] = []
+    notes = Notes()
+    loop = loop_of(RunPaths(tmp_path), [Slot(Scripted("a", skill=1.0))], shipped, notes)
+    asyncio.run(asyncio.wait_for(loop.run(), 60))
+    assert len(shipped) == 6
+    assert 0 < loop.ledger.dropped["zero_advantage"] <= 6 * 2 * 8  # MOST_EQUAL batches a step
+    assert {sample.advantage for _, samples in shipped for sample in samples} == {0.0}
+    assert all(values["reward"] == 1.0 for _, values in notes.steps)
+
+
+def test_reward_counts_what_was_dropped() -> None:
+    ledger = Ledger()
+    batcher = Batcher(config(), ledger)
+    batcher.add(group(ledger, 0, [1, 1, 1, 1]))
+    batcher.add(group(ledger, 0, [0, 1, 0, 1]))
+    assert len(batcher.groups) == 1
+    assert batcher.reward == 0.75
 
 
 def test_stale_groups_in_flight_are_aborted() -> None:
@@ -319,9 +335,7 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
             )
             rows[0, 0] = 1  # a dense layer with experts: not what the configuration says
             with pytest.raises(EngineFailure, match="cannot be used"):
-                await engine.generate(
-                    request_id="r0-1", tokens=[1, 2], max_tokens=2, cache_salt="v1", routed_start=0
-                )
+                await engine.generate(request_id="r0-1", tokens=[1, 2], max_tokens=2, cache_salt="v1", routed_start=0)
             return turn
 
     turn = asyncio.run(scene())
