@@ -74,7 +74,8 @@ async def run(config: OrchestratorConfig) -> None:
     paths = RunPaths.from_environment()
     base = paths.root / config.model
     paths.batches.mkdir(parents=True, exist_ok=True)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64)
+    # Servers close a connection idle for 5 s; one that is reused just then loses its request.
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
     async with httpx.AsyncClient(limits=limits, trust_env=False) as client:
         await Loop(
             config,
