@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 from prlc.runtime.environments.words import BOS, EOS, PAD, SPECIAL, UNKNOWN, VOCABULARY
+from prlc.runtime.ops.files import mark_complete
 
 
 def write_tokenizer(out: Path) -> None:
@@ -64,6 +65,7 @@ def write_model(out: Path, seed: int) -> None:
         model = Qwen3MoeForCausalLM(config).to(torch.float32)
     model.save_pretrained(out)
     write_tokenizer(out)
+    mark_complete(out)
 
 
 def main() -> None:
