@@ -186,11 +186,16 @@ def _forecast(root: Term) -> list[Text]:
     lines = [Text(f" {root.name:<9} {_band(root)}")]
     parts = ", ".join(f"{term.name} {_value(term, term.expected)}" for term in root.terms)
     if parts:
-        lines.append(Text(f" {'of it':<9} {parts}"))
+        lines.append(_wrapped("of it", parts))
     extrapolated = sorted({term.name for term in _walk(root) if term.extrapolated})
     if extrapolated:
-        lines.append(Text(f" {'note':<9} beyond the data that it rests on: {', '.join(extrapolated)}"))
+        lines.append(_wrapped("note", f"beyond the data that it rests on: {', '.join(extrapolated)}"))
     return lines
+
+
+def _wrapped(name: str, text: str) -> Text:
+    lines = textwrap.wrap(f" {name:<9} {text}", WIDTH, subsequent_indent=" " * 11, drop_whitespace=True)
+    return Text("\n".join(lines))
 
 
 def _walk(term: Term) -> list[Term]:
@@ -200,7 +205,9 @@ def _walk(term: Term) -> list[Term]:
 def _value(term: Term, value: float) -> str:
     if term.unit == "s":
         return duration(value)
-    return f"{100 * value:.2g} %" if term.unit == "1" else f"{value:,.3g} {term.unit}"
+    if term.unit == "1":  # a share, or a count
+        return f"{100 * value:.2g} %" if value < 1 else f"{value:,.4g}"
+    return f"{value:,.3g} {term.unit}"
 
 
 def _band(term: Term) -> str:

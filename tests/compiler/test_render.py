@@ -108,6 +108,16 @@ def test_plan_says_what_is_decided_on_lines_of_120_columns(glm: Plan) -> None:
     assert max(len(line) for line in text.splitlines()) <= render.WIDTH
 
 
+def test_long_lists_of_terms_are_wrapped_and_shares_are_percent(glm: Plan) -> None:
+    parts = [term(f"part number {i}", 10) for i in range(12)]
+    share = dataclasses.replace(term("dropped", 0.0332), unit="1")
+    count = dataclasses.replace(term("in-flight groups", 32), unit="1")
+    text = printed(dataclasses.replace(glm, forecast=term("step", 288, *parts, share, count)))
+    assert max(len(line) for line in text.splitlines()) <= render.WIDTH
+    assert "dropped 3.3 %" in text
+    assert "groups 32\n" in text
+
+
 def test_no_escape_codes_without_colour_and_the_same_words_with_it(glm: Plan) -> None:
     plain, colored = printed(glm), printed(glm, color=True)
     assert "\x1b" not in plain
