@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BAND = 0.25  # not calibrated against a whole run
 SYNC_BAND = 0.5  # one measured filesystem, at one node
 FILESYSTEM_RATE = 1.6e9  # bytes/s a node that publishes: 37 s for the 61 GB of Qwen3-30B-A3B (prime-rl baselines)
+READ_RATE = 5e9  # bytes/s a node that reads it; an assumption
+CPU_PAUSE = 0.1  # seconds; an assumption
 UPDATE_PAUSE = 1.0  # seconds that pausing, processing and resuming an engine takes beside reading; an assumption
 PUBLISHED_WIDTH = {"fp32": 4, "bf16": 2, "fp8": 2}  # bytes a parameter: fp8 engines quantize on load
 
@@ -36,7 +38,9 @@ class StepTime:
     lag: float
     dropped: float
     rollouts: float
-    sync: float
+    write: float  # of one policy version by the trainer
+    pause: float  # of the engines that read it
+    sync: float  # what shows of both
 
     @property
     def seconds(self) -> float:
@@ -57,12 +61,26 @@ def rollout_seconds(
 
 
 def exposed_sync(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> float:
-    """Seconds a step in which the trainer publishes and engines load: both stop for it, nothing hides it."""
+    """Seconds a step of the weight update that no work hides: see `_exposed`."""
+    return step_time(spec, facts, gpu, cluster, layout).sync
+
+
+def _sync_parts(spec: RunSpec, facts: ModelFacts, gpu: Gpu, layout: Layout) -> tuple[float, float]:
+    """Seconds in which (the trainer writes, the engines stop and read) a policy version."""
     size = facts.total_params * PUBLISHED_WIDTH[spec.inference.precision]
     write = size / (FILESYSTEM_RATE * len(layout.trainer.nodes))
-    # the page cache of a node serves its other servers; nodes read side by side
-    read = size / (FILESYSTEM_RATE * max(1, len({n for e in layout.engines for n in e.nodes})))
-    return write + read + (UPDATE_PAUSE if gpu.device == "cuda" else 0.1)
+    # a node's page cache serves its other servers; nodes read side by side
+    read = size / (READ_RATE * max(1, len({n for e in layout.engines for n in e.nodes})))
+    return write, read + (UPDATE_PAUSE if gpu.device == "cuda" else CPU_PAUSE)
+
+
+def _exposed(spec: RunSpec, write: float, pause: float, trainer: float, rollouts: float) -> float:
+    """The engines' stop, and what the trainer still writes when the next batch is there.
+
+    With a lag bound of 0 nothing is generated while the trainer writes, so all of it shows.
+    """
+    slack = max(0.0, rollouts - trainer) if spec.algorithm.max_off_policy_steps else 0.0
+    return pause + max(0.0, write - slack)
 
 
 def score(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> float:
@@ -75,14 +93,18 @@ def step_time(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layo
     algorithm = spec.algorithm
     in_flight = layout.max_inflight_groups * algorithm.group_size
     engine, rollouts = _rollouts(spec, facts, gpu, layout.engines, in_flight)
+    trainer = trainer_time(spec, facts, gpu, cluster, layout.trainer)
+    write, pause = _sync_parts(spec, facts, gpu, layout)
     return StepTime(
-        trainer=trainer_time(spec, facts, gpu, cluster, layout.trainer),
+        trainer=trainer,
         engine=engine,
         in_flight=in_flight,
         lag=mean_lag(in_flight, algorithm.batch_size, algorithm.max_off_policy_steps),
         dropped=_dropped(spec, in_flight),
         rollouts=rollouts,
-        sync=exposed_sync(spec, facts, gpu, cluster, layout),
+        write=write,
+        pause=pause,
+        sync=_exposed(spec, write, pause, trainer.seconds, rollouts),
     )
 
 
@@ -94,7 +116,10 @@ def _dropped(spec: RunSpec, in_flight: int) -> float:
 def _rollouts(
     spec: RunSpec, facts: ModelFacts, gpu: Gpu, engines: tuple[EngineLayout, ...], in_flight: int
 ) -> tuple[EngineTime, float]:
-    found = engine_time(facts, gpu, engines, spec.inference.precision, work(spec), in_flight)
+    asked, replay = spec.inference.kv_offload, spec.algorithm.router_replay
+    # what solve decides: apart engines with replay hand KV over through the store
+    stored = asked == "mooncake" or (asked == "auto" and len(engines) > 1 and bool(facts.num_experts and replay))
+    found = engine_time(facts, gpu, engines, spec.inference.precision, work(spec), in_flight, stored)
     kept = found.rollouts_per_second * max(0.01, 1 - _dropped(spec, in_flight))
     return found, spec.algorithm.batch_size / kept
 
@@ -145,7 +170,7 @@ def forecast(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layou
             "in-flight groups", layout.max_inflight_groups,
             f"{layout.max_inflight_groups} groups of {spec.algorithm.group_size}; "
             f"{t.engine.in_flight:.0f} rollouts fit into the KV pools at once",
-            "layout", "1", band=0.0,
+            "layout", "groups", band=0.0,
         ),
     )  # fmt: skip
     parts = (trainer, rollouts, sync)
@@ -193,7 +218,7 @@ def _rollouts_term(spec: RunSpec, t: StepTime, gpu: Gpu) -> Term:
         _term("decode step", e.decode_step, f"{e.batch:.1f} sequences a server of {load.context:.0f} cached tokens: "
               "weights and KV read, all-to-all, gaps", f"{row}; vLLM wide-EP and DeepEP low-latency figures",
               extrapolated=e.extrapolated),
-        _term("prefill of a turn", e.prefill_turn, f"{load.prefill:.0f} new tokens + 6% of {load.prefix:.0f} cached; "
+        _term("prefill of a turn", e.prefill_turn, f"{load.prefill:.0f} new tokens + {1 - e.prefix_hit:.0%} of {load.prefix:.0f} before; "
               f"its servers are busy {e.prefill_use:.0%}", f"{row}; llm-d GLM agentic figures for the floor",
               extrapolated=e.extrapolated),
         _term("tool time of a turn", load.tool, "workload.tool_time", "run spec", band=0.0),
@@ -216,8 +241,8 @@ def _sync_term(spec: RunSpec, t: StepTime, facts: ModelFacts, layout: Layout) ->
     return _term(
         "weight sync",
         t.sync,
-        f"{facts.total_params} params x {width} B, written by {nodes} and read by {readers} nodes at 1.6 GB/s a node, "
-        "and the pause",
+        f"{facts.total_params} params x {width} B: pause {t.pause:.4g} of engines that read on {readers} nodes at 5 GB/s, + "
+        f"write {t.write:.4g} by {nodes} nodes at 1.6 GB/s less what rollouts hide",
         "prime-rl baselines, filesystem broadcast of one node",
         band=SYNC_BAND,
         extrapolated=nodes > 1 or readers > 1,
