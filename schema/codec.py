@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
-
 from prlc.schema import positions
 
 T = TypeVar("T")

@@ -9,7 +9,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 from prlc.schema.codec import unit_of
 
-WORDS = st.text(alphabet="abcxyz -:#'\"{[&*!é", max_size=12)
+WORDS = st.text(alphabet="abcxyz -:#'\"{[&*!é", max_size=12) | st.sampled_from(
+    ["1e-6", "0o17", "0x1F", "12", "012", ".5", "yes", "true", "null", "~", "12:30", "2020-01-01", ".inf", ""]
+)
 QUANTITIES = {"bytes": st.integers(0, 2**53), "seconds": st.floats(0, 1e9)}
 RATES = st.floats(0, 1e18)
 

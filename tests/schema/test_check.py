@@ -203,9 +203,7 @@ roles:
 
 
 def test_other_documents_are_checked_alike() -> None:
-    text = (
-        "name: mine\nlauncher: slurm\nnodes: 2\nnode: {gpu: h200, gpus: 8, cpus: 96, memory: 2, nics: mlx5}\n"
-    )
+    text = "name: mine\nlauncher: slurm\nnodes: 2\nnode: {gpu: h200, gpus: 8, cpus: 96, memory: 2, nics: mlx5}\n"
     cluster, found = check(Cluster, text, "cluster.yaml")
     assert cluster is None
     assert [place(d) for d in found] == [

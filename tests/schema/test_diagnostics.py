@@ -81,9 +81,7 @@ def test_json() -> None:
 
 def test_github_annotations_are_one_line_each_and_escaped() -> None:
     first, second = to_github([EP, BARE]).splitlines()
-    assert first.startswith(
-        "::error file=run.yaml,line=21,col=21,endColumn=27,title=PRL314::12 expert-parallel"
-    )
+    assert first.startswith("::error file=run.yaml,line=21,col=21,endColumn=27,title=PRL314::12 expert-parallel")
     assert "256 %25 12 = 4" in first
     assert "%0Ahelp: ep: 8 fits%0Aep: 16" in first
     assert second == "::warning title=PRL602::100%25 extrapolated, see: docs"

@@ -25,9 +25,7 @@ def test_bytes_come_back_exactly(value: int) -> None:
 
 @given(number=st.integers(1, 9999), unit=st.sampled_from(sorted(UNITS)), data=st.data())
 @QUICK
-def test_the_text_is_never_longer_than_what_a_person_wrote(
-    number: int, unit: str, data: st.DataObject
-) -> None:
+def test_the_text_is_never_longer_than_what_a_person_wrote(number: int, unit: str, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(UNITS[unit])))
     value = parse_quantity(f"{number}{name}", unit)
     digits = format_quantity(value, unit).rstrip("".join(UNITS[unit]) + "/")
