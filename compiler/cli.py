@@ -240,7 +240,11 @@ def _plan(text: str, filename: str, pins: dict[str, str]) -> tuple[Plan | None, 
     """The plan, its diagnostics, and the text that their positions are in: the spec with its pins."""
     from prlc.compiler.pins import PinError, with_pins
     from prlc.compiler.plan import plan as make
+    from prlc.schema import positions
 
+    document = positions.load(text, filename)
+    if document.error or document.duplicates or not isinstance(document.data, dict):
+        pins = {}  # nothing to pin in; what is wrong is reported as it stands
     try:
         return (*make(text, filename, pins), with_pins(text, pins))
     except PinError as error:

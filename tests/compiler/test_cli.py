@@ -126,6 +126,22 @@ def test_a_pin_holds_a_value_and_is_checked() -> None:
     assert prlc("plan", TINY, "--pin", "nonsense").exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "code"), [("", "PRL106"), ("- a\n", "PRL104"), ("a: [1\n", "PRL101"), ("name: a\nname: b\n", "PRL103")]
+)
+@pytest.mark.parametrize("pins", [(), ("--pin", "seed=3")], ids=["plain", "pinned"])
+def test_a_text_that_is_no_spec_is_refused(tmp_path: Path, text: str, code: str, pins: tuple[str, ...]) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    done = prlc("plan", tmp_path / "run.yaml", *pins)
+    assert done.exit_code == 1
+    assert f"error[{code}]" in done.stderr
+
+
+def test_bytes_that_are_no_text_are_wrong_usage(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_bytes(b"\xff\xfe\x00")
+    assert prlc("plan", tmp_path / "run.yaml").exit_code == 2
+
+
 def test_build_verify_and_diff(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     made = prlc("build", TINY, "-o", a)
