@@ -29,9 +29,7 @@ def read(path: Path) -> Model:
     default of every known family. Raises CatalogError: no JSON file, unknown model_type, a missing key."""
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
-        raise CatalogError(
-            f"{path} holds no config.json", "give a folder written by save_pretrained, or a model file"
-        )
+        raise CatalogError(f"{path} holds no config.json", "give a folder written by save_pretrained, or a model file")
     try:
         whole = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
@@ -48,9 +46,7 @@ def read(path: Path) -> Model:
         )
     missing = [key for key in ("hidden_size", "vocab_size", "max_position_embeddings") if key not in text]
     if missing:
-        raise CatalogError(
-            f"{file} has no {', '.join(missing)}", "write the config with every key (use_diff=False)"
-        )
+        raise CatalogError(f"{file} has no {', '.join(missing)}", "write the config with every key (use_diff=False)")
     folder = file.resolve().parent
     return Model(
         name=re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower()).strip("-._") or "model",

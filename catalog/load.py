@@ -24,9 +24,7 @@ T = TypeVar("T", Model, Gpu, Cluster)
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Names of that kind in the catalog, sorted."""
-    return tuple(
-        sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml"))
-    )
+    return tuple(sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")))
 
 
 def model(name_or_path: str | Path) -> Model:
@@ -80,9 +78,7 @@ def _path(kind: Kind, name_or_path: str | Path) -> Path:
         return path
     looks_like_path = isinstance(name_or_path, Path) or path.suffix in (".yaml", ".yml", ".json")
     if looks_like_path or str(name_or_path).startswith((".", "/", "~")):
-        raise CatalogError(
-            f"no such {kind} file or folder: {name_or_path}", f"or one of: {', '.join(names(kind))}"
-        )
+        raise CatalogError(f"no such {kind} file or folder: {name_or_path}", f"or one of: {', '.join(names(kind))}")
     raise unknown(kind, path.name, names(kind))  # 'org/Name' of the hub: its last part is close to our name
 
 

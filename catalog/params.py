@@ -133,9 +133,7 @@ def _latent(c: Config, kind: LayerKind) -> Counts:
     q_rank, kv_rank = c["q_lora_rank"], c["kv_lora_rank"]  # a null q_lora_rank: queries are not compressed
     q = q_rank * (hidden + heads * (nope + rope)) if q_rank else hidden * heads * (nope + rope)
     kv = hidden * (kv_rank + rope) + kv_rank * heads * (nope + value)
-    layer: Counts = Counter(
-        attention=q + kv + heads * value * hidden, norms=2 * hidden + (q_rank or 0) + kv_rank
-    )
+    layer: Counts = Counter(attention=q + kv + heads * value * hidden, norms=2 * hidden + (q_rank or 0) + kv_rank)
     layer.update(_feed_forward(c, kind, correction=True))
     return layer
 
@@ -166,9 +164,7 @@ def _minimax_m2(c: Config, kind: LayerKind) -> Counts:
     """RMSNorm over all query and all key heads together; intermediate_size is an expert's."""
     qk_norm = (c["num_attention_heads"] + c["num_key_value_heads"]) * c["head_dim"]
     layer: Counts = Counter(attention=_grouped_attention(c), norms=2 * c["hidden_size"] + qk_norm)
-    layer.update(
-        _feed_forward(c, kind, correction=bool(c.get("use_routing_bias", True)), expert="intermediate_size")
-    )
+    layer.update(_feed_forward(c, kind, correction=bool(c.get("use_routing_bias", True)), expert="intermediate_size"))
     return layer
 
 
@@ -260,6 +256,4 @@ def _family(c: Config) -> Callable[[Config, LayerKind], Counts]:
         return FAMILIES[c.get("model_type", "")]
     except KeyError:
         known = ", ".join(known_model_types())
-        raise CatalogError(
-            f"no parameter formula for model_type {c.get('model_type')!r}", f"known: {known}"
-        ) from None
+        raise CatalogError(f"no parameter formula for model_type {c.get('model_type')!r}", f"known: {known}") from None

@@ -53,10 +53,7 @@ def schema(name: str) -> dict[str, Any]:
 
 def files() -> dict[str, str]:
     """File name to text of every schema."""
-    return {
-        f"{name}.schema.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n"
-        for name in DOCUMENTS
-    }
+    return {f"{name}.schema.json": json.dumps(schema(name), indent=2, ensure_ascii=False) + "\n" for name in DOCUMENTS}
 
 
 def _object(cls: type[Any], found: dict[str, type[Any]]) -> dict[str, Any]:

@@ -43,10 +43,14 @@ class OrchestratorConfig:
     batch_size: int = doc("Rollouts of one step.", minimum=1)
     group_size: int = doc("Rollouts of one task, compared with each other.", minimum=2)
     advantage: Literal["grpo", "mean"] = doc("grpo: (r - mean) / std of the group; mean: r - mean.")
-    max_off_policy_steps: int = doc("Largest lag of a trained rollout, in policy versions, queue time included.", minimum=0)
+    max_off_policy_steps: int = doc(
+        "Largest lag of a trained rollout, in policy versions, queue time included.", minimum=0
+    )
     max_inflight_groups: int = doc("Groups generated at once.", minimum=1)
     lead_batches: int = doc(
-        "Batches that may be shipped ahead: batch k ships when version k - 1 - lead_batches is published.", default=1, minimum=0
+        "Batches that may be shipped ahead: batch k ships when version k - 1 - lead_batches is published.",
+        default=1,
+        minimum=0,
     )
     drop_zero_advantage: bool = doc("Drop groups whose rewards are all equal.", default=True)
     environment: Environment = doc("Training tasks.")

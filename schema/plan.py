@@ -26,7 +26,9 @@ class Ledger:
     """Memory of one role and one resource; the total is the sum of the entries."""
 
     role: str = doc("Role.")
-    resource: Literal["hbm", "host", "nvme", "filesystem"] = doc("hbm is per GPU; host and nvme per node; filesystem per run.")
+    resource: Literal["hbm", "host", "nvme", "filesystem"] = doc(
+        "hbm is per GPU; host and nvme per node; filesystem per run."
+    )
     capacity: int = doc("Usable bytes.", minimum=0)
     entries: tuple[LedgerEntry, ...] = doc("Its parts.")
 
@@ -174,7 +176,9 @@ class Plan:
     model: ModelSummary = doc("Model.")
     cluster: ClusterSummary = doc("Cluster.")
     run_dir: str = doc("Run directory, from the spec.")
-    environment_setup: str = doc("Path of the venv (or image) that the job uses, from the spec; never changed by the job.")
+    environment_setup: str = doc(
+        "Path of the venv (or image) that the job uses, from the spec; never changed by the job."
+    )
     table: tuple[RoleSummary, ...] = doc("The layout in one table.")
     ledgers: tuple[Ledger, ...] = doc("Memory.")
     forecast: Term = doc("Time.")

@@ -150,10 +150,14 @@ class RunSpec:
     """run.yaml."""
 
     name: str = doc("Name of the run.", pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", examples=("my-run",))
-    model: str = doc("Catalog name, or a path to a model file or to a folder with a Hugging Face config.json.", examples=("glm-5.1",))
+    model: str = doc(
+        "Catalog name, or a path to a model file or to a folder with a Hugging Face config.json.", examples=("glm-5.1",)
+    )
     checkpoint: str | None = doc("Folder or hub id of the weights; absent: the model's own.", default=None)
     cluster: str = doc("Catalog name, or a path to a cluster file.", examples=("h200-28x8",))
-    nodes: int | Auto = doc("Nodes to use at most; auto: what the objective needs, up to the cluster.", default="auto", minimum=1)
+    nodes: int | Auto = doc(
+        "Nodes to use at most; auto: what the objective needs, up to the cluster.", default="auto", minimum=1
+    )
     target: Literal["slurm", "local"] | Auto = doc("Launcher; auto: what the cluster has.", default="auto")
     objective: Objective = doc("What the plan is chosen for.", factory=lambda: Objective(minimize="step_time"))
     algorithm: Algorithm = doc("RL algorithm.")

@@ -48,7 +48,9 @@ class Role:
     finishes: bool = doc(
         "True: the run is over when this role's processes have ended well. False: a service, stopped at the end."
     )
-    restarts: int = doc("How often a dead process of this role is started again; then the run fails.", default=0, minimum=0)
+    restarts: int = doc(
+        "How often a dead process of this role is started again; then the run fails.", default=0, minimum=0
+    )
     stop_grace: Seconds = doc("Time between TERM and KILL when it is stopped.", default=30.0)
 
 

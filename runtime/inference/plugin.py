@@ -38,6 +38,4 @@ def register_backend() -> None:
     from vllm.distributed.weight_transfer.factory import WeightTransferEngineFactory
 
     if BACKEND not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(
-            BACKEND, "prlc.runtime.inference.weight_transfer", "FolderEngine"
-        )
+        WeightTransferEngineFactory.register_engine(BACKEND, "prlc.runtime.inference.weight_transfer", "FolderEngine")

@@ -101,8 +101,7 @@ def read_tensors(folder: Path, files: dict[str, str]) -> Iterator[tuple[str, tor
 
     with ExitStack() as stack:
         opened = {
-            name: stack.enter_context(safe_open(folder / name, framework="pt"))
-            for name in sorted(set(files.values()))
+            name: stack.enter_context(safe_open(folder / name, framework="pt")) for name in sorted(set(files.values()))
         }
         for name in sorted(files, key=place):
             yield name, opened[files[name]].get_tensor(name)
@@ -173,9 +172,7 @@ class FolderEngine(WeightTransferEngine[FolderInit, FolderUpdate]):
 
     def _check(self, folder: Path) -> tuple[dict[str, str], Shapes]:
         if not folder.is_absolute() or not folder.is_dir():
-            raise FolderError(
-                f"{str(folder)!r} is not an absolute path of a folder; {self.serving} serves on"
-            )
+            raise FolderError(f"{str(folder)!r} is not an absolute path of a folder; {self.serving} serves on")
         try:
             is_base = self.base.is_dir() and folder.samefile(self.base)
             if not is_base and not (folder / COMPLETE).is_file():

@@ -25,8 +25,7 @@ class Rendezvous:
     def __post_init__(self) -> None:
         if len(self.addresses) < self.topology.nodes:
             raise RendezvousError(
-                f"the topology has {self.topology.nodes} nodes, "
-                f"the nodes file has {len(self.addresses)} addresses"
+                f"the topology has {self.topology.nodes} nodes, the nodes file has {len(self.addresses)} addresses"
             )
 
     @classmethod
@@ -57,9 +56,7 @@ class Rendezvous:
         for endpoint in self.role(role).endpoints:
             if endpoint.index == index:
                 return endpoint
-        raise RendezvousError(
-            f"role {role!r} has no process {index}; it has {len(self.role(role).endpoints)}"
-        )
+        raise RendezvousError(f"role {role!r} has no process {index}; it has {len(self.role(role).endpoints)}")
 
     def endpoint_url(self, role: str, index: int) -> str:
         """http://address:port of a process that listens. Raises RendezvousError."""

@@ -43,9 +43,7 @@ class DenseMaskAttention(FlexAttention):  # type: ignore[misc]
             repeat = q.size(1) // k.size(1)
             k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
         if q.device.type == "cuda":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=scale).transpose(
-                1, 2
-            )
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=scale).transpose(1, 2)
         factor = q.size(-1) ** -0.5 if scale is None else scale
         scores = (q.float() @ k.float().transpose(-1, -2)) * factor
         weights = scores.masked_fill(~mask[:, None], float("-inf")).softmax(-1)

@@ -16,9 +16,7 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 STATE = "trainer.json"
 
 
-def save_checkpoint(
-    final: Path, module: Any, optimizer: torch.optim.Optimizer, state: dict[str, Any]
-) -> None:
+def save_checkpoint(final: Path, module: Any, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     """Write a checkpoint; all ranks call it. One that is complete already is left alone. Raises OSError."""
     rank = dist.get_rank()
     present = [(final / "COMPLETE").exists() if rank == 0 else None]

@@ -60,9 +60,7 @@ def model_config(hf: dict[str, Any], length: int) -> Any:
         raise ModelError(f"model_type {kind!r} cannot be trained here; trainable: {', '.join(TRAINABLE)}")
     rope = hf.get("rope_parameters") or {}
     scaling = hf.get("rope_scaling") or {}
-    if {rope.get("rope_type", "default"), scaling.get("rope_type", scaling.get("type", "default"))} != {
-        "default"
-    }:
+    if {rope.get("rope_type", "default"), scaling.get("rope_type", scaling.get("type", "default"))} != {"default"}:
         raise ModelError(f"scaled rotary embeddings cannot be trained here: {rope or scaling}")
     if hf.get("attention_bias") or hf.get("use_sliding_window"):
         raise ModelError("attention with biases or a sliding window cannot be trained here")
@@ -108,9 +106,7 @@ def model_config(hf: dict[str, Any], length: int) -> Any:
         norm=titan.qwen3._qwen3_norm(dim),
         enable_weight_tying=tied,
         tok_embeddings=titan.Embedding.Config(num_embeddings=vocabulary, embedding_dim=dim, param_init=init),
-        lm_head=titan.Linear.Config(
-            in_features=dim, out_features=vocabulary, param_init=titan.qwen3._LINEAR_INIT
-        ),
+        lm_head=titan.Linear.Config(in_features=dim, out_features=vocabulary, param_init=titan.qwen3._LINEAR_INIT),
         layers=layers,
     )
     for _name, norm, _parent, _attribute in config.traverse(titan.RMSNorm.Config):

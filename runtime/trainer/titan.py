@@ -75,9 +75,7 @@ def full_precision_experts(enabled: bool) -> None:
 
 
 def _plain_experts(self: Any, x_RD: torch.Tensor, num_tokens_per_expert_E: torch.Tensor) -> torch.Tensor:
-    w1, w2, w3 = (
-        p.to_local() if hasattr(p, "to_local") else p for p in (self.w1_EFD, self.w2_EDF, self.w3_EFD)
-    )
+    w1, w2, w3 = (p.to_local() if hasattr(p, "to_local") else p for p in (self.w1_EFD, self.w2_EDF, self.w3_EFD))
     offsets = torch.cumsum(num_tokens_per_expert_E, 0, dtype=torch.int32)
 
     def grouped(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -89,9 +87,7 @@ def _plain_experts(self: Any, x_RD: torch.Tensor, num_tokens_per_expert_E: torch
 
 def complete_config(config: Any, parallelism: Any, training: Any) -> None:
     """Fill in the shardings of a model config."""
-    config.update_from_config(
-        config=SimpleNamespace(parallelism=parallelism, training=training, debug=DebugConfig())
-    )
+    config.update_from_config(config=SimpleNamespace(parallelism=parallelism, training=training, debug=DebugConfig()))
 
 
 def parallelize(model: Any, dims: Any, parallelism: Any, training: Any, recompute: str) -> Any:
@@ -129,7 +125,5 @@ def reshard(model: Any) -> None:
 def clip_gradients(model: Any, limit: float, experts_parallel: bool) -> float:
     """Scale gradients to the global norm `limit` (0: no limit); the norm before."""
     bound = limit if limit > 0 else float("inf")
-    norm = titan_utils.clip_grad_norm_(
-        list(model.parameters()), bound, foreach=True, ep_enabled=experts_parallel
-    )
+    norm = titan_utils.clip_grad_norm_(list(model.parameters()), bound, foreach=True, ep_enabled=experts_parallel)
     return float(norm)

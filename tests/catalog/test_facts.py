@@ -82,10 +82,7 @@ def test_dense_model() -> None:
 def test_layers_add_up(name: str) -> None:
     facts = catalog.facts(catalog.model(name))
     if facts.attention_kind == "hybrid_mamba2":  # one block is one of the three
-        assert (
-            facts.attention_layers + facts.linear_layers + facts.moe_layers + facts.dense_layers
-            == facts.layers
-        )
+        assert facts.attention_layers + facts.linear_layers + facts.moe_layers + facts.dense_layers == facts.layers
     else:
         assert facts.moe_layers + facts.dense_layers == facts.layers
     assert facts.total_params == sum(facts.params.values())

@@ -153,9 +153,7 @@ def test_hugging_face_text_config_of_a_larger_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", catalog.names("model"))
 def test_the_kind_of_attention_follows_from_the_config(tmp_path: Path, name: str) -> None:
     known = catalog.model(name)
-    model = catalog.model(
-        write_config(tmp_path, {**known.config, "tie_word_embeddings": known.tie_word_embeddings})
-    )
+    model = catalog.model(write_config(tmp_path, {**known.config, "tie_word_embeddings": known.tie_word_embeddings}))
     assert model.attention_kind == known.attention_kind
     assert catalog.facts(model).params == catalog.facts(known).params
 

@@ -66,9 +66,7 @@ def test_noise_decides_the_share_of_right_answers() -> None:
     def right(noise: float) -> float:
         made = list(demonstrations("lookup", 400, noise, 0))
         # The call names the first key of the prompt, and the answer repeats the result.
-        return (
-            sum(r["tokens"][8] == r["tokens"][3] and r["tokens"][11] == r["tokens"][14] for r in made) / 400
-        )
+        return sum(r["tokens"][8] == r["tokens"][3] and r["tokens"][11] == r["tokens"][14] for r in made) / 400
 
     assert right(0.0) == 1.0
     assert right(1.0) < 0.05
@@ -91,9 +89,7 @@ def test_the_tiny_model_depends_on_its_seed_alone(tmp_path: Path) -> None:
 
     def digest(name: str, seed: int) -> dict[str, str]:
         write_model(tmp_path / name, seed)
-        return {
-            path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / name).iterdir()
-        }
+        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (tmp_path / name).iterdir()}
 
     first = digest("a", 0)
     assert first == digest("b", 0)

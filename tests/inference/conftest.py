@@ -86,12 +86,19 @@ class Served:
             int(float(line.rsplit(" ", 1)[1])) for line in lines if line.startswith("vllm:generation_tokens_total")
         )
 
-    async def passes(self, count: int) -> None:
-        """Wait until `count` tokens have been generated in all. Raises TimeoutError after a minute."""
+    async def hold_after(self, engine: Endless, count: int) -> None:
+        """Leave the engine paused once `count` tokens have been generated in all, few more: it runs in bursts.
+
+        Raises TimeoutError after a minute.
+        """
         until = time.monotonic() + 60
-        while await asyncio.to_thread(self.generated) < count:
+        while True:
+            await engine.pause()
+            if self.generated() >= count:
+                return
             if time.monotonic() > until:
                 raise TimeoutError(f"fewer than {count} tokens after a minute")
+            await engine.resume()
             await asyncio.sleep(0.02)
 
 
@@ -132,6 +139,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     base, other = folder / "base", folder / "other"
     write_model(base, seed=0)
     write_model(other, seed=1)
+    (base / "COMPLETE").unlink(missing_ok=True)
     (other / "COMPLETE").touch()
     return base, other
 

@@ -131,7 +131,8 @@ def test_update_in_flight_gives_two_ranges(served: Served, references: tuple[Ref
         await update(engine, 7, served.base)
         before = served.generated()
         task = asyncio.create_task(ask(engine, "flight", count=400))
-        await served.passes(before + 10)
+        await served.hold_after(engine, before + 10)
+        assert not task.done()
         await update(engine, 8, served.other)
         return await task
 
@@ -158,16 +159,18 @@ def test_lost_answer_of_an_update_is_mended(served: Served, references: tuple[Re
 
 
 def test_abort_ends_one_request(served: Served) -> None:
-    async def body(engine: Endless) -> tuple[Any, Turn]:
+    async def body(engine: Endless) -> Turn:
         before = served.generated()
         gone = asyncio.create_task(ask(engine, "gone", count=440))
         stays = asyncio.create_task(ask(engine, "stays", count=440))
-        await served.passes(before + 20)
+        await served.hold_after(engine, before + 20)
+        assert not gone.done()
+        assert not stays.done()
+        await engine.resume()
         await engine.abort(["gone"])
         with pytest.raises(EngineFailure, match="aborted"):
             await gone
-        assert not stays.done()
-        return None, await stays
+        return await stays
 
-    _, turn = served.run(body)
+    turn = served.run(body)
     assert len(turn.tokens) == 440

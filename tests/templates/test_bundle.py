@@ -29,9 +29,7 @@ LIMIT = 120  # s; a guard against a hang
 
 @pytest.mark.parametrize("target", ["slurm", "local"])
 @pytest.mark.parametrize("value", ["plain", NASTY])
-def test_every_script_passes_bash_shellcheck_and_our_own_lint(
-    tmp_path: Path, target: str, value: str
-) -> None:
+def test_every_script_passes_bash_shellcheck_and_our_own_lint(tmp_path: Path, target: str, value: str) -> None:
     write(build(plan(target, value=value, run_dir=value.replace("/", "_"))), tmp_path / "bundle")
     assert problems(tmp_path) == []
 
@@ -100,9 +98,7 @@ def test_an_unknown_placeholder_is_refused() -> None:
 def test_a_quoted_word_is_the_word(value: str, tables: tuple[str, ...]) -> None:
     for text in (value, value + "{PORT}") if tables else (value,):
         script = f"index=1; PORT=(7 8); printf %s {sh(text, tables)}"
-        said = subprocess.run(
-            ["bash", "-uc", script], capture_output=True, text=True, check=True, timeout=LIMIT
-        )
+        said = subprocess.run(["bash", "-uc", script], capture_output=True, text=True, check=True, timeout=LIMIT)
         assert said.stdout == text.replace("{PORT}", "8")
 
 

@@ -37,9 +37,7 @@ def main(base: Path, out: Path, eps: list[int]) -> None:
         plan = plan_rows(batch.lengths(), size, config.micro_batch_tokens)
         for replay in (True, False):
             mine = np.zeros(len(batch.tokens), np.float64)
-            for rows, logprobs in zip(
-                plan.rows[rank], engine.measure(model, micro, 1.0, replay), strict=True
-            ):
+            for rows, logprobs in zip(plan.rows[rank], engine.measure(model, micro, 1.0, replay), strict=True):
                 for r, samples in enumerate(rows):
                     at = 0
                     for sample in samples:
@@ -54,9 +52,7 @@ def main(base: Path, out: Path, eps: list[int]) -> None:
         def keep(*_: object, model=model, gradients=gradients, step=step) -> None:
             for name, parameter in model.module.named_parameters():
                 grad = parameter.grad
-                gradients["grad/" + name] = (
-                    grad.full_tensor() if hasattr(grad, "full_tensor") else grad
-                ).numpy()
+                gradients["grad/" + name] = (grad.full_tensor() if hasattr(grad, "full_tensor") else grad).numpy()
             step()
 
         optimizer.step = keep

@@ -84,9 +84,7 @@ def test_logprobs_equal_transformers(results: Path) -> None:
 
     from tests.trainer.samples import make_batch
 
-    model = Qwen3MoeForCausalLM.from_pretrained(
-        results / "base", dtype=torch.float32, attn_implementation="eager"
-    )
+    model = Qwen3MoeForCausalLM.from_pretrained(results / "base", dtype=torch.float32, attn_implementation="eager")
     batch, ours = make_batch(1), load(results, 1, 1)[0]["logprobs_0"]
     for low, high in zip(batch.sample_offsets[:-1], batch.sample_offsets[1:], strict=True):
         tokens = torch.from_numpy(batch.tokens[low:high]).long()[None]

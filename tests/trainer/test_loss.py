@@ -33,9 +33,7 @@ def test_ppo_clip() -> None:
 
     trainer = torch.tensor([1.0, 2.0, 0.5, 0.5]).log().requires_grad_()
     advantages = torch.tensor([1.0, 1.0, -1.0, 1.0])
-    result = policy_loss(
-        Loss(name="ppo_clip"), trainer, torch.zeros(4), advantages, torch.ones(4, dtype=torch.bool)
-    )
+    result = policy_loss(Loss(name="ppo_clip"), trainer, torch.zeros(4), advantages, torch.ones(4, dtype=torch.bool))
     assert float(result.loss) == pytest.approx(-1.0 - 1.28 + 0.8 - 0.5)
     assert int(result.masked) == 2
     result.loss.backward()

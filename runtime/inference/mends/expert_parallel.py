@@ -61,9 +61,7 @@ def _all_gatherv(self: Any, input_: Any, dim: int = 0, sizes: list[int] | None =
     return gather_rows(input_.contiguous(), sizes or [input_.shape[0]] * self.world_size, self.cpu_group)
 
 
-def _reduce_scatterv(
-    self: Any, input_: torch.Tensor, dim: int = -1, sizes: list[int] | None = None
-) -> torch.Tensor:
+def _reduce_scatterv(self: Any, input_: torch.Tensor, dim: int = -1, sizes: list[int] | None = None) -> torch.Tensor:
     if dim not in (0, -input_.dim()):
         raise ValueError(f"reduce_scatterv on the CPU scatters rows only, not dimension {dim}")
     if sizes is None:

@@ -28,9 +28,7 @@ def apply() -> None:
     Raises MendError without TRITON_INTERPRET=1, which Triton reads while it is imported.
     """
     if os.environ.get("TRITON_INTERPRET") != "1":
-        raise MendError(
-            "VLLM_USE_V2_MODEL_RUNNER=1 on a CPU needs TRITON_INTERPRET=1 set before Python starts"
-        )
+        raise MendError("VLLM_USE_V2_MODEL_RUNNER=1 on a CPU needs TRITON_INTERPRET=1 set before Python starts")
     import triton.backends
 
     if "cpu" not in triton.backends.backends:

@@ -119,9 +119,7 @@ def gather_block_tables(stock: Any) -> Any:
     """`BlockTables.gather_block_tables` by PyTorch: the step's requests' rows, zeros in padded rows."""
 
     @wraps(stock)
-    def gather(
-        self: Any, idx_mapping: Any, num_reqs_padded: int, out: Any = None, out_ptrs: Any = None
-    ) -> Any:
+    def gather(self: Any, idx_mapping: Any, num_reqs_padded: int, out: Any = None, out_ptrs: Any = None) -> Any:
         targets = tuple(self.input_block_tables) if out is None else out
         count = idx_mapping.shape[0]
         states = idx_mapping.long()
@@ -159,9 +157,7 @@ def compute_slot_mappings(stock: Any, pad: int) -> Any:
             value = padding
             if self._slot_mapping_enabled[group]:
                 size = self.block_sizes[group]
-                value = torch.where(
-                    real, table.gpu[states, where // size].long() * size + where % size, padding
-                )
+                value = torch.where(real, table.gpu[states, where // size].long() * size + where % size, padding)
             slots[group, first:last] = value
             slots[group, last:] = pad
         return slots[:, :num_tokens_padded]
