@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prlc.compiler.rules.rule import finding, spec_rule
 
 if TYPE_CHECKING:
+    from prlc.catalog import ModelFacts
     from prlc.compiler.resolve import Resolved
     from prlc.schema.diagnostics import Diagnostic
 
@@ -137,21 +138,29 @@ def sequence_divides(resolved: Resolved) -> Iterator[Diagnostic]:
 def heads_divide(resolved: Resolved) -> Iterator[Diagnostic]:
     """Context-parallel ranks share the attention heads evenly.
 
-    Inequality: heads % cp == 0, for cp > 1
-    Source: the trainer exchanges sequence for heads around attention, each rank whole heads.
+    Inequality: heads % cp == 0, and kv_heads % cp == 0 or cp % kv_heads == 0, and groups % cp == 0 for linear layers
+    Source: the exchange of sequence for heads around attention (Ulysses) gives a rank whole query heads and whole
+    or replicated KV heads; Mamba and delta-net layers are cut by their groups.
     Cure: a cp that divides the model's attention heads.
     """
-    cp, heads = held(resolved, "cp"), resolved.facts.heads
-    if cp and cp > 1 and heads % cp:
-        fits = [str(n) for n in (2, 4, 8, 16) if heads % n == 0]
-        yield finding(
-            "PRL317",
-            f"{cp} context-parallel ranks cannot share {heads} attention heads",
-            resolved.span((*PARALLEL, "cp")),
-            label=f"{heads} % {cp} = {heads % cp}, must be 0",
-            rule="heads % cp == 0",
-            help=f"cp that fits: {', '.join(fits)}" if fits else "cp: 1",
-        )
+    cp, facts = held(resolved, "cp"), resolved.facts
+    if not cp or cp == 1 or _heads_fit(facts, cp):
+        return
+    fits = [str(n) for n in (2, 4, 8, 16) if _heads_fit(facts, n)]
+    groups = f", {facts.mamba_groups} groups" if facts.linear_layers else ""
+    yield finding(
+        "PRL317",
+        f"{cp} context-parallel ranks cannot share {facts.heads} attention heads and {facts.kv_heads} KV heads{groups}",
+        resolved.span((*PARALLEL, "cp")),
+        label=f"{facts.heads} % {cp} = {facts.heads % cp}",
+        rule="heads % cp == 0 and (kv_heads % cp == 0 or cp % kv_heads == 0)",
+        help=f"cp that fits: {', '.join(fits)}" if fits else "cp: 1",
+    )
+
+
+def _heads_fit(facts: ModelFacts, cp: int) -> bool:
+    kv = facts.kv_heads % cp == 0 or cp % facts.kv_heads == 0
+    return facts.heads % cp == 0 and kv and (not facts.linear_layers or facts.mamba_groups % cp == 0)
 
 
 @spec_rule(
