@@ -76,8 +76,8 @@ def decode_seconds(
     read = max(0.0, weights - heavy) + heavy * touched
     if facts.index_topk:
         index = facts.index_head_dim + facts.index_head_dim // 128 * 4
-        rows = (kv_token_bytes(facts, engine, precision) - facts.indexer_layers * index) * min(context, facts.index_topk)
-        read += batch * (rows + facts.indexer_layers * index * context)
+        rows = kv_token_bytes(facts, engine, precision) - facts.indexer_layers * index
+        read += batch * (rows * min(context, facts.index_topk) + facts.indexer_layers * index * context)
     else:
         read += batch * context * kv_token_bytes(facts, engine, precision)
     dense, active = gemm_params(facts)
@@ -87,8 +87,11 @@ def decode_seconds(
         return read / gpu.memory_bandwidth + compute + CPU_STEP
     moved = facts.moe_layers * _exchange(facts, engine, batch)
     reduced = facts.layers * 2 * 15e-6 if engine.tp > 1 else 0.0
-    return max(read / (BANDWIDTH_SHARE * gpu.memory_bandwidth), compute) + moved + reduced + (
-        facts.layers * LAYER_GAP + STEP_GAP
+    return (
+        max(read / (BANDWIDTH_SHARE * gpu.memory_bandwidth), compute)
+        + moved
+        + reduced
+        + (facts.layers * LAYER_GAP + STEP_GAP)
     )
 
 

@@ -17,7 +17,7 @@ SYSTEM = 16 * 2**30  # operating system and page cache that a node needs to brea
 PROCESS = 4 * 2**30  # interpreter, torch and CUDA's host side of one GPU process: an assumption
 OFFLOADED = 16  # bytes a parameter: FSDP's CPU offload keeps master, gradient and both Adam moments there, pinned
 CHECKPOINT = 12  # bytes a parameter: master and both Adam moments
-KEPT_POLICIES = 3  # besides those with a checkpoint: TrainerConfig.checkpoint.keep_policies
+KEPT_POLICIES = 3  # besides those with a checkpoint: TrainerConfig.keep_policies
 PUBLISHED = {"fp32": 4, "bf16": 2, "fp8": 2}
 BATCH_ROW = 17  # bytes a token of batch.safetensors: token 4, mask 1, log-probability 4, advantage 4, version 4
 PYTHON_ROW = 64  # bytes a token while it waits in Python lists: an assumption
@@ -41,12 +41,8 @@ def host_ledgers(spec: RunSpec, facts: ModelFacts, cluster: Cluster, layout: Lay
     small = memory < 4 * SYSTEM
     system = _entry("system", memory // 8 if small else SYSTEM, "1/8 of the node" if small else "16 GiB")
     found = [
-        Ledger(
-            role="trainer node", resource="host", capacity=memory, entries=(system, *_trainer(spec, facts, layout))
-        ),
-        Ledger(
-            role="orchestrator", resource="host", capacity=memory, entries=(system, _rollouts(spec, facts, layout))
-        ),
+        Ledger(role="trainer node", resource="host", capacity=memory, entries=(system, *_trainer(spec, facts, layout))),
+        Ledger(role="orchestrator", resource="host", capacity=memory, entries=(system, _rollouts(spec, facts, layout))),
     ]
     fullest = [(system, *_engine(facts, e, layout)) for e in layout.engines]
     entries = max(fullest, key=lambda parts: sum(part.bytes for part in parts))
