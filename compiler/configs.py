@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from prlc.schema.orchestrator import Evaluation, OrchestratorConfig, Sampling
 from prlc.schema.trainer import Checkpoint, Loss, Optimizer, Parallel, Replay, TrainerConfig
@@ -38,7 +38,7 @@ def trainer_config(resolved: Resolved, layout: Layout) -> TrainerConfig:
     """What the trainer reads."""
     spec, mesh, cpu = resolved.spec, layout.trainer, resolved.gpu.device == "cpu"
     optimizer = spec.trainer.optimizer
-    publish = "float32" if spec.inference.precision == "fp32" else "bfloat16"
+    publish: Literal["float32", "bfloat16"] = "float32" if spec.inference.precision == "fp32" else "bfloat16"
     return TrainerConfig(
         model=checkpoint_path(resolved),
         model_type=resolved.model.model_type,

@@ -64,8 +64,8 @@ def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tup
         return None, found
     layout = solution.best.layout
     ledgers = all_ledgers(resolved, layout)
-    for rule in LAYOUT_RULES:
-        found.extend(rule(resolved, layout, ledgers))
+    for layout_rule in LAYOUT_RULES:
+        found.extend(layout_rule(resolved, layout, ledgers))
     if any(d.severity == "error" for d in found):
         return None, found
     return _assemble(resolved, solution, ledgers, text, found), found

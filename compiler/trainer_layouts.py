@@ -31,7 +31,7 @@ def meshes(spec: RunSpec, facts: ModelFacts, world: int) -> Iterator[tuple[int, 
     asked = spec.trainer.parallel
 
     def hold(name: str) -> int | str:
-        return "auto" if asked == "auto" else getattr(asked, name)  # type: ignore[no-any-return]
+        return "auto" if asked == "auto" else getattr(asked, name)
 
     replicas = (1,) if hold("dp_replicate") == "auto" else (int(hold("dp_replicate")),)
     cps = pinned(hold("cp"), CP_DEGREES)

@@ -10,7 +10,7 @@ from prlc.runtime.orchestrator.ledger import Ledger, Reason
 from prlc.runtime.orchestrator.rollout import Sample
 from prlc.schema.orchestrator import OrchestratorConfig
 
-MOST_EQUAL = 2  # batches' worth of groups with equal rewards dropped for one batch; further ones are kept
+MOST_EQUAL = 1  # batches' worth of groups with equal rewards dropped for one batch; further ones are kept
 
 
 @dataclass

@@ -55,6 +55,6 @@ def align_routing(
     dtype = np.uint8 if experts <= 256 else np.uint16
     ids = np.zeros((tokens, len(moe_layers), rows.shape[2]), dtype)
     ids[: len(rows)] = kept
-    valid = np.zeros(tokens, np.uint8)
+    valid: np.ndarray = np.zeros(tokens, np.uint8)
     valid[: len(rows)] = 1
     return ids, valid

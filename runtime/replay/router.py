@@ -18,11 +18,11 @@ from prlc.runtime.trainer.titan import TokenChoiceTopKRouter
 from torch.distributed.tensor import DTensor
 
 
-class ReplayRouter(TokenChoiceTopKRouter):  # type: ignore[misc]
+class ReplayRouter(TokenChoiceTopKRouter):
     """Natural routing until `replay_ids` is set (this rank's [B, L, top_k], int64)."""
 
     @dataclass(kw_only=True, slots=True)
-    class Config(TokenChoiceTopKRouter.Config):  # type: ignore[misc]
+    class Config(TokenChoiceTopKRouter.Config):
         """As the router it replaces."""
 
     def __init__(self, config: Any) -> None:
@@ -35,8 +35,8 @@ class ReplayRouter(TokenChoiceTopKRouter):  # type: ignore[misc]
         if self.replay_ids is None:
             out = super().forward(x_BLD, expert_bias_E)
             if self.recorded is not None:
-                ids = out[1].detach()
-                self.recorded.append((ids.to_local() if isinstance(ids, DTensor) else ids).clone())
+                chosen = out[1].detach()
+                self.recorded.append((chosen.to_local() if isinstance(chosen, DTensor) else chosen).clone())
             return out
         with torch.autocast(x_BLD.device.type, dtype=torch.float32, enabled=x_BLD.device.type == "cuda"):
             logits = self.gate(x_BLD)
@@ -89,7 +89,7 @@ def replaying(model: Any, ids: Sequence[torch.Tensor] | None) -> Iterator[None]:
     found = routers(model)
     if ids is not None and len(ids) != len(found):
         raise ValueError(f"{len(ids)} recorded layers for {len(found)} routers")
-    for router, layer in zip(found, ids or [None] * len(found), strict=True):  # type: ignore[list-item]
+    for router, layer in zip(found, ids or [None] * len(found), strict=True):
         router.replay_ids = layer
     try:
         yield

@@ -15,11 +15,11 @@ from prlc.runtime.trainer.titan import FlexAttention
 from torch.distributed.tensor import DTensor
 
 
-class DenseMaskAttention(FlexAttention):  # type: ignore[misc]
+class DenseMaskAttention(FlexAttention):
     """softmax(Q K^T) V under a boolean mask [B, Lq, Lk], True where a query sees a key."""
 
     @dataclass(kw_only=True, slots=True)
-    class Config(FlexAttention.Config):  # type: ignore[misc]
+    class Config(FlexAttention.Config):
         """No settings of its own."""
 
     def __init__(self, config: Any) -> None:

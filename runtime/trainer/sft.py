@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import torch
 
 
 def read_samples(path: Path) -> list[tuple[list[int], list[int]]]:
@@ -77,7 +78,7 @@ def main() -> None:
     for step in range(1, arguments.steps + 1):
         chosen = [samples[i] for i in rng.integers(0, len(samples), arguments.batch)]
         mask = np.concatenate([m for _, m in chosen]).astype(np.uint8)
-        zeros = np.zeros(len(mask), np.float32)
+        zeros: np.ndarray = np.zeros(len(mask), np.float32)
         batch = Batch(
             tokens=np.concatenate([t for t, _ in chosen]).astype(np.int32),
             loss_mask=mask,
@@ -89,14 +90,12 @@ def main() -> None:
         )
         count, loss = max(1, int(mask.sum())), 0.0
         for rows in rows_of(model, batch, settings.micro_batch_tokens):
-            trained = titan.torch.from_numpy(rows.mask)
-            result = forward(
-                model,
-                rows,
-                1.0,
-                False,
-                lambda logprobs, trained=trained, count=count: (-logprobs[trained].sum() / count).backward(),
-            )
+            trained = torch.from_numpy(rows.mask)
+
+            def backward(logprobs: torch.Tensor, trained: torch.Tensor = trained, count: int = count) -> None:
+                (-logprobs[trained].sum() / count).backward()
+
+            result = forward(model, rows, 1.0, False, backward)
             loss -= float(result[trained].sum()) / count
         titan.clip_gradients(model.module, settings.optimizer.max_grad_norm, model.dims.ep_enabled)
         optimizer.step()
