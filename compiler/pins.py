@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
+from prlc.schema import positions
 
 
 class PinError(ValueError):
@@ -19,7 +20,7 @@ def with_pins(text: str, pins: Mapping[str, str]) -> str:
     """
     if not pins:
         return text
-    data: Any = yaml.safe_load(text)
+    data: Any = positions.load(text, "spec").data
     for path, value in pins.items():
         *parents, last = path.split(".")
         place = data
@@ -29,5 +30,5 @@ def with_pins(text: str, pins: Mapping[str, str]) -> str:
             place = place[key]
             if not isinstance(place, dict):
                 raise PinError(f"--pin {path}: {key} is not a mapping in the spec")
-        place[last] = yaml.safe_load(value)
+        place[last] = positions.load(value, "--pin").data
     return yaml.safe_dump(data, sort_keys=False)

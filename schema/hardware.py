@@ -9,14 +9,6 @@ from prlc.schema.fields import Bytes, BytesPerSecond, FlopsPerSecond, doc
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rate:
-    """A measured or published rate with its source."""
-
-    value: FlopsPerSecond | BytesPerSecond = doc("Rate with its unit.")
-    source: str = doc("Where it comes from.")
-
-
-@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """One kind of accelerator (or 'cpu')."""
 
