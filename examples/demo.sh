@@ -7,17 +7,17 @@ venv=${1:-.venv}
 spec=${2:-examples/tiny-moe-cpu.yaml}
 run=${3:-runs/tiny-moe}
 export PATH="$PWD/$venv/bin:$PATH" PRLC_VENV="$PWD/$venv" OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
-mkdir -p "$run"
+mkdir -p "$run/run"
 
 echo "== 1/5 a tiny random MoE and its tokenizer, made from a seed"
 [ -e "$run/random/COMPLETE" ] || python -m prlc.runtime.ops.tiny_model --out "$run/random" --seed 0
 
 echo "== 2/5 a short supervised warm start: it teaches the form of a tool call, not yet the skill"
-if [ ! -e "$run/model/COMPLETE" ]; then
+if [ ! -e "$run/run/model/COMPLETE" ]; then
   python -m prlc.runtime.environments.demonstrations --env lookup --n 2048 --noise 0.5 --seed 1 \
     --out "$run/demonstrations.jsonl"
   python -m prlc.runtime.trainer.sft --model "$run/random" --data "$run/demonstrations.jsonl" \
-    --steps 150 --lr 2e-3 --out "$run/model"
+    --steps 250 --lr 3e-3 --out "$run/run/model"
 fi
 
 echo "== 3/5 plan"
