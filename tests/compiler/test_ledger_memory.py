@@ -6,7 +6,6 @@ import dataclasses
 from typing import Any
 
 import pytest
-
 from prlc import catalog
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_engine import engine_ledger, engine_weights, kv_pool, low_latency_bytes
@@ -36,10 +35,8 @@ def mesh(**changed: Any) -> TrainerLayout:
 
 
 def glm_mesh(nodes: int, **changed: Any) -> TrainerLayout:
-    wide: dict[str, Any] = dict(
-        nodes=tuple(range(nodes)), dp_shard=2 * nodes, cp=4, ep=8, offload="cpu", micro_batch_tokens=32768
-    )
-    return mesh(**{**wide, **changed})
+    wide = mesh(nodes=tuple(range(nodes)), dp_shard=2 * nodes, cp=4, ep=8, offload="cpu", micro_batch_tokens=32768)
+    return dataclasses.replace(wide, **changed)
 
 
 def engine(**changed: Any) -> EngineLayout:
@@ -159,4 +156,5 @@ def test_kv_pool_is_what_the_memory_leaves() -> None:
 def test_a_cpu_engine_holds_the_pool_that_the_layout_states() -> None:
     layout = engine(dp=1, ep=1, all2all="none", gpu_memory_utilization=0.0, kv_bytes=GIB)
     pool, tokens = kv_pool(TINY, CPU, layout, "bf16", True)
-    assert pool == GIB and tokens == GIB // (TINY.layers * 2 * TINY.kv_heads * TINY.head_dim * 2)
+    assert pool == GIB
+    assert tokens == GIB // (TINY.layers * 2 * TINY.kv_heads * TINY.head_dim * 2)
