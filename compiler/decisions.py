@@ -54,7 +54,9 @@ def _mesh_reason(resolved: Resolved, choice: Choice) -> str:
     if mesh.world == 1:
         return "one rank: the model needs no sharding"
     per_layer = facts.params.get("routed_experts", 0) / max(1, facts.moe_layers) * 2 / 2**30
-    gather = f"ep {mesh.ep}: a layer gathers {per_layer / mesh.ep:.1f} GiB of experts, not {per_layer:.1f}"
+    gather = f"ep {mesh.ep}: a layer gathers {per_layer / mesh.ep:.1f} GiB of experts"
+    if mesh.ep > 1:
+        gather += f", not {per_layer:.1f}"
     tokens = f"cp {mesh.cp}: {mesh.micro_batch_tokens} tokens a rank"
     return f"{gather}; {tokens}" if facts.num_experts else tokens
 
