@@ -130,8 +130,9 @@ def test_update_in_flight_gives_two_ranges(served: Served, references: tuple[Ref
     async def body(engine: Endless) -> Turn:
         await update(engine, 7, served.base)
         before = served.generated()
+        await engine.pause()
         task = asyncio.create_task(ask(engine, "flight", count=400))
-        await served.hold_after(engine, before + 10)
+        await served.step_until(engine, before + 10)
         assert not task.done()
         await update(engine, 8, served.other)
         return await task
@@ -161,9 +162,10 @@ def test_lost_answer_of_an_update_is_mended(served: Served, references: tuple[Re
 def test_abort_ends_one_request(served: Served) -> None:
     async def body(engine: Endless) -> Turn:
         before = served.generated()
+        await engine.pause()
         gone = asyncio.create_task(ask(engine, "gone", count=440))
         stays = asyncio.create_task(ask(engine, "stays", count=440))
-        await served.hold_after(engine, before + 20)
+        await served.step_until(engine, before + 20)
         assert not gone.done()
         assert not stays.done()
         await engine.resume()
