@@ -219,7 +219,8 @@ def _rollouts_term(spec: RunSpec, t: StepTime, gpu: Gpu) -> Term:
               "weights and KV read, all-to-all, gaps", f"{row}; vLLM wide-EP and DeepEP low-latency figures",
               extrapolated=e.extrapolated),
         _term("prefill of a turn", e.prefill_turn, f"{load.prefill:.0f} new tokens + {1 - e.prefix_hit:.0%} of "
-              f"{load.prefix:.0f} before; its servers are busy {e.prefill_use:.0%}", f"{row}; llm-d GLM agentic figures for the floor",
+              f"{load.prefix:.0f} before; its servers are busy {e.prefill_use:.0%}",
+              f"{row}; llm-d GLM agentic figures for the floor",
               extrapolated=e.extrapolated),
         _term("tool time of a turn", load.tool, "workload.tool_time", "run spec", band=0.0),
     )  # fmt: skip
@@ -241,8 +242,8 @@ def _sync_term(spec: RunSpec, t: StepTime, facts: ModelFacts, layout: Layout) ->
     return _term(
         "weight sync",
         t.sync,
-        f"{facts.total_params} params x {width} B: pause {t.pause:.4g} of engines that read on {readers} nodes at 5 GB/s, "
-        f"+ write {t.write:.4g} by {nodes} nodes at 1.6 GB/s less what rollouts hide",
+        f"{facts.total_params} params x {width} B: pause {t.pause:.4g} of engines that read on {readers} nodes "
+        f"at 5 GB/s + write {t.write:.4g} by {nodes} nodes at 1.6 GB/s less what rollouts hide",
         "prime-rl baselines, filesystem broadcast of one node",
         band=SYNC_BAND,
         extrapolated=nodes > 1 or readers > 1,
