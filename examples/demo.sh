@@ -6,18 +6,19 @@ set -euo pipefail
 venv=${1:-.venv}
 spec=${2:-examples/tiny-moe-cpu.yaml}
 run=${3:-runs/tiny-moe}
+seed=${SEED:-0}
 export PATH="$PWD/$venv/bin:$PATH" PRLC_VENV="$PWD/$venv" OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1
 mkdir -p "$run/run"
 
 echo "== 1/5 a tiny random MoE and its tokenizer, made from a seed"
-[ -e "$run/random/COMPLETE" ] || python -m prlc.runtime.ops.tiny_model --out "$run/random" --seed 0
+[ -e "$run/random/COMPLETE" ] || python -m prlc.runtime.ops.tiny_model --out "$run/random" --seed "$seed"
 
 echo "== 2/5 a short supervised warm start: it teaches the form of a tool call, not yet the skill"
 if [ ! -e "$run/run/model/COMPLETE" ]; then
-  python -m prlc.runtime.environments.demonstrations --env lookup --n 2048 --noise 0.5 --seed 1 \
+  python -m prlc.runtime.environments.demonstrations --env lookup --n 2048 --noise 0.5 --seed "$((seed + 1))" \
     --out "$run/demonstrations.jsonl"
   python -m prlc.runtime.trainer.sft --model "$run/random" --data "$run/demonstrations.jsonl" \
-    --steps 250 --lr 3e-3 --out "$run/run/model"
+    --steps 250 --lr 3e-3 --seed "$seed" --out "$run/run/model"
 fi
 
 echo "== 3/5 plan"
