@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -31,6 +32,15 @@ def health(url: str) -> str | None:
         return f"answers {error.code}"
     except (OSError, ValueError) as error:
         return f"no answer ({getattr(error, 'reason', error)})"
+
+
+def taken(endpoint: Endpoint, meeting: Rendezvous) -> bool:
+    """True where a process listens on the endpoint's port already: another run's, or one left behind."""
+    try:
+        socket.create_connection((meeting.address(endpoint.node), endpoint.port), HEALTH_TIMEOUT).close()
+    except OSError:
+        return False
+    return True
 
 
 def missing(role: Role, endpoint: Endpoint, meeting: Rendezvous, paths: RunPaths, attempt: int) -> str | None:

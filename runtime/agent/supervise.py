@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from prlc.runtime.agent.child import Child, adopt_orphans
-from prlc.runtime.agent.gates import GateTimeout, missing, wait_for
+from prlc.runtime.agent.gates import GateTimeout, missing, taken, wait_for
 from prlc.runtime.agent.state import RunState
 from prlc.runtime.ops.events import Events
 from prlc.runtime.ops.files import write_atomic
@@ -25,6 +25,7 @@ STATE_POLL = 1.0  # s between looks at the run's files, which may lie on a netwo
 HEARTBEAT = 30.0  # s between heartbeat events
 RESTART_PAUSE = 2.0  # s between a death and what follows from it; longer than STATE_POLL
 DONE_GRACE = 60.0  # s for done/<role> to be seen on this node after the role's process ended with status 0
+PORT_WAIT = 30.0  # s for the process of an earlier attempt to leave the port
 TAIL = 15  # lines of the log shown on failure
 
 
@@ -68,6 +69,15 @@ class Agent:
                     return self._stopped(None)
             except GateTimeout as error:
                 return self._fail(f"{self._name} waited for {gate.role}: {error}")
+        endpoint, end = self.meeting.endpoint(self.role.name, self.index), time.monotonic() + PORT_WAIT
+        # Whoever listens there would pass for this process, and the run would drive another run's engine.
+        while self.role.ready == "health" and taken(endpoint, self.meeting):
+            if self._must_stop():
+                return self._stopped(None)
+            if time.monotonic() >= end:
+                where = f"{self.meeting.address(endpoint.node)}:{endpoint.port}"
+                return self._fail(f"{self._name}: another process listens on {where}; end it and start again")
+            time.sleep(POLL)
         starts = 0
         while True:
             self._say("started", start=starts, log=str(self.log))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -261,3 +262,16 @@ def test_a_missing_variable_is_named() -> None:
     )  # fmt: skip
     assert answer.returncode == 2
     assert "did not set PRLC_BUNDLE" in answer.stderr
+
+
+def test_a_service_waits_until_its_port_is_free(run: Callable[..., Run]) -> None:
+    port = free_port()
+    one = run(role("engine", port=port, ready="health"), role("trainer", finishes=True))
+    with socket.create_server(("127.0.0.1", port)) as foreign:
+        agent = one.start("engine", SERVE.format(status=200, port=port))
+        foreign.accept()[0].close()  # the agent has looked
+        foreign.accept()[0].close()
+        assert not (one.dir / "attempts" / "1" / "logs").exists()
+    eventually(lambda: "serving" in one.log("engine-0"))
+    ended(one.start("trainer", DONE))
+    assert ended(agent)[0] == 0
