@@ -25,7 +25,7 @@ class Batcher:
             raise ValueError("batch_size must be a multiple of group_size")
         self.groups: list[list[Sample]] = []
         self.equal = 0
-        self.rewards: deque[float] = deque(maxlen=self.config.batch_size)
+        self.rewards: deque[float] = deque(maxlen=2 * self.config.batch_size)
 
     @property
     def groups_of_a_batch(self) -> int:
@@ -34,7 +34,7 @@ class Batcher:
 
     @property
     def reward(self) -> float:
-        """Mean reward of the last batch_size finished rollouts, whatever became of them; 0 before the first.
+        """Mean reward of the last two batches' worth of finished rollouts, dropped ones too; 0 before the first.
 
         The mean of a batch says less: groups that always or never succeed are missing from it.
         """
