@@ -65,12 +65,12 @@ class HttpEngine:
         answer = await self._post(url, body, self.config.request_deadline)
         try:
             choice = answer["choices"][0]
+            if choice.get("finish_reason") == "abort":
+                raise EngineFailure(f"{self.name}: the request was aborted")
             out = tuple(int(token) for token in choice["token_ids"])
             logprobs = tuple(float(entry["logprob"]) for entry in choice["logprobs"]["content"])
             ranges = choice.get("weight_versions") or answer.get("weight_versions")
             versions = _versions(ranges, len(out))
-            if choice.get("finish_reason") == "abort":
-                raise EngineFailure(f"{self.name}: the request was aborted")
             if routed_start is None:
                 return Turn(out, logprobs, versions)
             rows = self._rows(choice["routed_experts"])
