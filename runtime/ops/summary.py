@@ -8,6 +8,7 @@ A number that the run did not log is shown as "-", and its curve is left out.
 from __future__ import annotations
 
 import argparse
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,23 @@ def mean(values: list[float], form: str = ".3g") -> str:
     return format(sum(values) / len(values), form) if values else "-"
 
 
+def median(values: list[float]) -> str:
+    """The median as text; "-" of nothing."""
+    return format(statistics.median(values), ".3g") if values else "-"
+
+
+def over_tokens(trainer: dict[int, dict[str, Any]], name: str) -> str:
+    """Mean over all tokens that the version being trained had generated: what is left is the engine's doing."""
+    records = [r for r in trainer.values() if r.get("fresh_tokens") and r.get(name) is not None]
+    tokens = sum(r["fresh_tokens"] for r in records)
+    return format(sum(r[name] * r["fresh_tokens"] for r in records) / tokens, ".3g") if tokens else "-"
+
+
 def table(run_dir: Path) -> list[tuple[str, str]]:
-    """Rows of name and value. First and last reward are means over a tenth of the steps, at least one."""
+    """Rows of name and value. First and last reward are means over a tenth of the steps, at least one.
+
+    Mismatch KL is the median of the steps; of tokens of the same version, the mean.
+    """
     paths = RunPaths(run_dir)
     orchestrator = read_metrics(paths.metrics("orchestrator", 0))
     trainer = read_metrics(paths.metrics("trainer", 0))
@@ -56,8 +72,11 @@ def table(run_dir: Path) -> list[tuple[str, str]]:
         ("rollouts dropped", f"{sum(dropped.values())}{f' ({causes})' if causes else ''}" if last else "-"),
         ("rollouts waiting", str(last.get("waiting", "-"))),
         ("mean lag, versions", mean(curve(orchestrator, "lag_mean")[1])),
-        ("mismatch KL with replay", mean(curve(trainer, "mismatch_kl")[1])),
-        ("mismatch KL without replay", mean(curve(trainer, "mismatch_kl_no_replay")[1])),
+        # its mean is that of the few tokens that moved most between two versions
+        ("mismatch KL with replay", median(curve(trainer, "mismatch_kl")[1])),
+        ("mismatch KL without replay", median(curve(trainer, "mismatch_kl_no_replay")[1])),
+        ("same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
+        ("same version, without replay", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
         ("tokens/s", mean(curve(orchestrator, "tokens_per_second")[1], ".0f")),
     ]
 
