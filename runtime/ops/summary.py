@@ -75,8 +75,8 @@ def table(run_dir: Path) -> list[tuple[str, str]]:
         # its mean is that of the few tokens that moved most between two versions
         ("mismatch KL with replay", median(curve(trainer, "mismatch_kl")[1])),
         ("mismatch KL without replay", median(curve(trainer, "mismatch_kl_no_replay")[1])),
-        ("same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
-        ("same version, without replay", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
+        ("mismatch KL, same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
+        ("mismatch KL, same version, without", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
         ("tokens/s", mean(curve(orchestrator, "tokens_per_second")[1], ".0f")),
     ]
 
