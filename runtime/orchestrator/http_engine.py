@@ -19,6 +19,8 @@ from prlc.schema.orchestrator import OrchestratorConfig
 # How the weight-transfer backend prlc_fs ends the message of an update that left the old weights in place.
 REJECTED = re.compile(r"serves (on|again)")
 
+DROPPED = (httpx.ReadError, httpx.RemoteProtocolError)
+
 
 class HttpEngine:
     """One server. `generate_url` is its own, or the router's; aborts go to all of `abort_urls`."""
@@ -62,7 +64,14 @@ class HttpEngine:
             "cache_salt": cache_salt,
         }
         url = f"{self.generate_url}/inference/v1/generate"
-        answer = await self._post(url, body, self.config.request_deadline)
+        try:
+            answer = await self._post(url, body, self.config.request_deadline)
+        except EngineFailure as error:
+            if not isinstance(error.__cause__, DROPPED):
+                raise
+            # A kept connection that the server closed just then; a dead server refuses the second one.
+            body["request_id"] = f"{request_id}-again"
+            answer = await self._post(url, body, self.config.request_deadline)
         try:
             choice = answer["choices"][0]
             if choice.get("finish_reason") == "abort":
