@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,8 +28,9 @@ def test_a_file_reads_back_and_is_the_same_bytes_each_time(tmp_path: Path) -> No
 
 def test_floats_need_no_dot(tmp_path: Path) -> None:
     text = (EXAMPLES / "tiny-moe-cpu.yaml").read_text("utf-8")
-    assert "lr: 1.0e-3" in text
-    (tmp_path / "run.yaml").write_text(text.replace("lr: 1.0e-3", "lr: 1e-6"), "utf-8")
+    changed = re.sub(r"\blr: [^,}\s]+", "lr: 1e-6", text)
+    assert changed != text
+    (tmp_path / "run.yaml").write_text(changed, "utf-8")
     assert codec.load(RunSpec, tmp_path / "run.yaml").trainer.optimizer.lr == 1e-6
 
 
