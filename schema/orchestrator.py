@@ -12,7 +12,7 @@ from prlc.schema.fields import Seconds, doc
 class Environment:
     """A task source: the environment's name and its arguments."""
 
-    id: str = doc("Name of an environment of prlc.runtime.environments, or an installed verifiers environment.")
+    id: str = doc("Name of an environment of prlc.runtime.environments.")
     args: dict[str, Any] = doc("Arguments of the environment, passed on as they are.", factory=dict)
 
 
