@@ -9,7 +9,7 @@ from pathlib import Path
 from prlc.runtime.ops.events import read_metrics
 from prlc.runtime.ops.run_paths import RunPaths
 
-COLUMNS = ("reward", "lag_mean", "mismatch_kl", "mismatch_kl_no_replay", "tokens_per_s", "seconds")
+COLUMNS = ("reward", "lag_mean", "mismatch_kl", "mismatch_kl_no_replay", "tokens_per_s", "step_seconds")
 
 
 def main(out: Path, seeds: list[str]) -> None:
