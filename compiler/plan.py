@@ -138,7 +138,7 @@ def _assemble(
         ),
         alternatives=tuple(
             Alternative(
-                value=", ".join(row.layout for row in table(resolved, Solution(c, (), 0, 0))),
+                value=", ".join(row.layout for row in table(resolved, Solution(c, ()))),
                 outcome=f"step {c.step:.1f} s on {c.gpus} GPUs; "
                 f"chosen: {solution.best.step:.1f} s on {solution.best.gpus}",
             )

@@ -1,19 +1,20 @@
 """Choose the layout: every legal split of the nodes, mesh and engine layout that fits, by the spec's objective.
 
 Trainer and engines meet only in the split of the nodes and in max(trainer, rollouts), so the best mesh of each
-split and the best engines of each split are found apart and then joined; nothing that could win is left out.
+split and the best engines of each split are found apart and then joined. The weight sync is priced only after
+that: it does not choose among engines.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prlc.compiler.engine_layouts import cpu_engine, role_layouts
 from prlc.compiler.forecast import exposed_sync, rollout_seconds, trainer_seconds
+from prlc.compiler.forecast_loop import inflight_rollouts
 from prlc.compiler.layout import EngineLayout, Layout, StoreLayout, TrainerLayout
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.ports import port_ledger
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 STORE_SHARE = 0.5  # of host memory; the rest is for weights on load, page cache and the operating system
-LAG_MARGIN = 0.8  # mean lag ~ in-flight / batch + 0.8 (the step being trained and its queue)
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Solution:
-    """The choice, what it beat (best first) and how much was looked at."""
+    """The choice and what it beat, best first."""
 
     best: Choice
     others: tuple[Choice, ...]
-    meshes: int  # trainer meshes looked at
-    misfits: int  # of them, those that do not fit
 
 
 class NoLayout(ValueError):
@@ -84,7 +82,7 @@ def solve(resolved: Resolved) -> Solution:
             "more inference nodes, inference.precision: fp8, or a shorter sequence.seq_len",
         )
     found.sort(key=lambda c: _rank(resolved, c))
-    return Solution(best=found[0], others=tuple(found[1:]), meshes=len(meshes), misfits=0)
+    return Solution(best=found[0], others=tuple(found[1:]))
 
 
 def _rank(resolved: Resolved, choice: Choice) -> tuple[float, ...]:
@@ -230,16 +228,8 @@ def replay_wanted(resolved: Resolved) -> bool:
 
 
 def inflight_groups(resolved: Resolved) -> int:
-    """Groups generated at once: as many as keep the mean lag below the bound, at least one batch, at most four.
-
-    in-flight / batch + 0.8 <= max_off_policy_steps (planning literature: Little's law in version units).
-    """
-    algorithm = resolved.spec.algorithm
-    if algorithm.max_inflight_groups != "auto":
-        return int(algorithm.max_inflight_groups)
-    groups = algorithm.batch_size // algorithm.group_size
-    batches = min(2.0, max(1.0, algorithm.max_off_policy_steps - LAG_MARGIN))
-    return max(1, math.floor(groups * batches))
+    """Groups generated at once: the forecast's own rule, in groups."""
+    return inflight_rollouts(resolved.spec) // resolved.spec.algorithm.group_size
 
 
 def _choice(
@@ -311,4 +301,4 @@ def _solve_cpu(resolved: Resolved) -> Solution:
     if not found:
         raise NoLayout("no mesh satisfies the pinned degrees", "let trainer.parallel be auto")
     found.sort(key=lambda c: _rank(resolved, c))
-    return Solution(best=found[0], others=tuple(found[1:]), meshes=len(found), misfits=0)
+    return Solution(best=found[0], others=tuple(found[1:]))

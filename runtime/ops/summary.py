@@ -73,10 +73,10 @@ def table(run_dir: Path) -> list[tuple[str, str]]:
         ("rollouts waiting", str(last.get("waiting", "-"))),
         ("mean lag, versions", mean(curve(orchestrator, "lag_mean")[1])),
         # its mean is that of the few tokens that moved most between two versions
-        ("mismatch KL with replay", median(curve(trainer, "mismatch_kl")[1])),
-        ("mismatch KL without replay", median(curve(trainer, "mismatch_kl_no_replay")[1])),
-        ("mismatch KL, same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
-        ("mismatch KL, same version, without", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
+        ("median mismatch KL with replay", median(curve(trainer, "mismatch_kl")[1])),
+        ("median mismatch KL without replay", median(curve(trainer, "mismatch_kl_no_replay")[1])),
+        ("mean mismatch KL, same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
+        ("mean mismatch KL, same version, without", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
         ("tokens/s", mean(curve(orchestrator, "tokens_per_second")[1], ".0f")),
     ]
 

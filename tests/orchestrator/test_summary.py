@@ -36,15 +36,15 @@ def test_the_table_takes_the_last_line_of_a_step(tmp_path: Path) -> None:
     assert rows["rollouts dropped"] == "4 (failed 4)"
     assert rows["rollouts waiting"] == "4"
     assert rows["mean lag, versions"] == "2"
-    assert rows["mismatch KL with replay"] == "1e-06"
-    assert rows["mismatch KL without replay"] == "0.002"
+    assert rows["median mismatch KL with replay"] == "1e-06"
+    assert rows["median mismatch KL without replay"] == "0.002"
     assert rows["last evaluation"] == "0.500 (version 2)"
 
 
 def test_a_run_without_metrics_has_dashes(tmp_path: Path) -> None:
     rows = dict(table(tmp_path))
     assert rows["steps"] == "0"
-    assert rows["mismatch KL with replay"] == "-"
+    assert rows["median mismatch KL with replay"] == "-"
     assert rows["rollouts dropped"] == "-"
 
 
