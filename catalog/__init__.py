@@ -3,7 +3,7 @@
 from prlc.catalog.errors import CatalogError
 from prlc.catalog.facts import ModelFacts, facts
 from prlc.catalog.kv import KvBytes, KvDtype, kv_bytes
-from prlc.catalog.load import cluster, gpu, model, names
+from prlc.catalog.load import cluster, gpu, model, names, text
 from prlc.catalog.replay import ReplayBytes, replay_bytes
 from prlc.schema.hardware import Cluster, Gpu, Node
 from prlc.schema.model import Model
@@ -25,4 +25,5 @@ __all__ = [
     "model",
     "names",
     "replay_bytes",
+    "text",
 ]

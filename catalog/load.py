@@ -60,6 +60,21 @@ def cluster(name_or_path: str | Path) -> Cluster:
     return _decode(Cluster, path, str(path))
 
 
+def text(kind: Kind, name_or_path: str | Path) -> tuple[str, str] | None:
+    """(name to show, text) of the file that an entry was read from; None where it cannot be read again."""
+    name = str(name_or_path)
+    file: Traversable | Path = _folder(kind) / f"{name}.yaml"
+    shown = f"catalog/{FOLDERS[kind]}/{name}.yaml"
+    if name != Path(name).name or not file.is_file():
+        path = Path(name_or_path).expanduser()
+        file = path / "config.json" if path.is_dir() else path
+        shown = str(file)
+    try:
+        return shown, file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 @cache
 def _folder(kind: Kind) -> Traversable:
     return files("prlc.catalog") / FOLDERS[kind]

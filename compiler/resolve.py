@@ -27,12 +27,18 @@ class Resolved:
     gpu: Gpu
     cluster: Cluster
     spans: Mapping[tuple[str | int, ...], Span]  # of values
+    model_source: str | Path = ""  # name or path that the model was read from
+    cluster_source: str | Path = ""
 
     def span(self, path: tuple[str | int, ...]) -> Span | None:
         """Where the value of `path` stands, else what would hold it; None where the spec has neither."""
         while path and path not in self.spans:
             path = path[:-1]
         return self.spans.get(path) if path else None
+
+    def said(self, *path: str | int) -> bool:
+        """True where the spec itself has a value at this place."""
+        return path in self.spans
 
 
 def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]]:
@@ -54,21 +60,45 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
             found.append(Diagnostic(code, "error", error.message, spans.get((key,)), "", notes))
             return None
 
+    def own_file(cls: type[T], place: str | Path) -> bool:
+        """True where a file of the user's has mistakes: each is reported at its own line."""
+        if not isinstance(place, Path) or place.suffix not in (".yaml", ".yml"):
+            return False
+        try:
+            mistakes = check(cls, place.read_text("utf-8"), str(place))[1]
+        except (OSError, UnicodeDecodeError):
+            return False
+        found.extend(mistakes)
+        return bool(mistakes)
+
     model, facts, cluster, gpu = None, None, None, None
+    where: str | Path = ""
+    place: str | Path = ""
     if isinstance(name := said.get("model"), str):
         where = _near(name, folder, catalog.names("model"))
-        model = look_up("PRL201", "model", lambda: catalog.model(where))
+        if not own_file(Model, where):
+            model = look_up("PRL201", "model", lambda: catalog.model(where))
         if model is not None:
             facts = look_up("PRL204", "model", lambda: catalog.facts(model))
     if isinstance(name := said.get("cluster"), str):
         place = _near(name, folder, catalog.names("cluster"))
-        cluster = look_up("PRL202", "cluster", lambda: catalog.cluster(place))
+        if not own_file(Cluster, place):
+            cluster = look_up("PRL202", "cluster", lambda: catalog.cluster(place))
         if cluster is not None:
             kind = cluster.node.gpu
             gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(kind))
     if spec is None or model is None or facts is None or cluster is None or gpu is None:
         return None, found
-    return Resolved(spec=spec, model=model, facts=facts, gpu=gpu, cluster=cluster, spans=spans), found
+    return Resolved(
+        spec=spec,
+        model=model,
+        facts=facts,
+        gpu=gpu,
+        cluster=cluster,
+        spans=spans,
+        model_source=where,
+        cluster_source=place,
+    ), found
 
 
 def _near(name: str, folder: Path, known: tuple[str, ...]) -> str | Path:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from urllib.parse import quote
 
 Severity = Literal["error", "warning"]
 
@@ -33,6 +34,16 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Related:
+    """A second place that the finding rests on, such as a line of a catalog or cluster file: it brings its own
+    source line, since that file is not the one that was checked."""
+
+    span: Span
+    line: str
+    label: str
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """One finding. `code` is stable (PRLnnn); `label` stands under the source line, beside the underline."""
 
@@ -42,6 +53,7 @@ class Diagnostic:
     span: Span | None = None
     label: str = ""
     notes: tuple[Note, ...] = ()
+    related: tuple[Related, ...] = ()
 
 
 def render_text(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], color: bool = False) -> str:
@@ -58,19 +70,28 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str
     head = paint(strong, f"{diagnostic.severity}[{diagnostic.code}]")
     lines = [head + paint(BOLD, f": {diagnostic.message}")]
     span = diagnostic.span
-    gutter = " " * (len(str(span.line)) if span else 1)
+    places = [span, *(place.span for place in diagnostic.related)]
+    gutter = " " * max((len(str(place.line)) for place in places if place), default=1)
     bar = paint(BLUE, f"{gutter} |")
     if span:
         lines.append(f"{gutter}{paint(BLUE, '-->')} {span.file}:{span.line}:{span.col}")
         text = sources.get(span.file, "").splitlines()[span.line - 1 : span.line]
         if text:
-            # the underline keeps the line's tabs, so that it stands below the same columns
-            before = "".join(c if c == "\t" else " " for c in text[0][: span.col - 1].ljust(span.col - 1))
             mark = paint(strong, f"{'^' * max(1, span.length)} {diagnostic.label}".rstrip())
-            number = paint(BLUE, f"{span.line} |")
-            lines += [bar, f"{number} {text[0]}".rstrip(), f"{bar} {before}{mark}"]
-        if diagnostic.notes:
-            lines.append(bar)
+            number = paint(BLUE, f"{span.line:>{len(gutter)}} |")
+            lines += [bar, f"{number} {text[0]}".rstrip(), f"{bar} {_before(text[0], span)}{mark}"]
+    for place in diagnostic.related:
+        mark = paint(BLUE, f"{'-' * max(1, place.span.length)} {place.label}".rstrip())
+        number = paint(BLUE, f"{place.span.line:>{len(gutter)}} |")
+        lines += [
+            bar,
+            f"{gutter}{paint(BLUE, ':::')} {place.span.file}:{place.span.line}:{place.span.col}",
+            bar,
+            f"{number} {place.line}".rstrip(),
+            f"{bar} {_before(place.line, place.span)}{mark}",
+        ]
+    if (span or diagnostic.related) and diagnostic.notes:
+        lines.append(bar)
     for note in diagnostic.notes:
         first, *rest = note.text.splitlines() or [""]
         lines.append(f"{gutter} {paint(BLUE, '=')} {paint(BOLD, note.label)}: {first}".rstrip())
@@ -79,8 +100,14 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str
     return "\n".join(lines) + "\n"
 
 
+def _before(line: str, span: Span) -> str:
+    """Blanks up to the underline; the line's tabs are kept, so that it stands below the same columns."""
+    return "".join(c if c == "\t" else " " for c in line[: span.col - 1].ljust(span.col - 1))
+
+
 def to_json(diagnostics: Sequence[Diagnostic]) -> str:
-    """A JSON list; each entry has code, severity, message, file, line, column, length, label and notes."""
+    """A JSON list; each entry has code, severity, message, file, line, column, length, label, notes and
+    related places."""
     return json.dumps([_plain(d) for d in diagnostics], indent=2, ensure_ascii=False) + "\n"
 
 
@@ -96,6 +123,10 @@ def _plain(diagnostic: Diagnostic) -> dict[str, Any]:
         "length": span.length if span else None,
         "label": diagnostic.label,
         "notes": [{"label": note.label, "text": note.text} for note in diagnostic.notes],
+        "related": [
+            {"file": r.span.file, "line": r.span.line, "column": r.span.col, "length": r.span.length, "label": r.label}
+            for r in diagnostic.related
+        ],
     }
 
 
@@ -131,7 +162,8 @@ def _headline(diagnostic: Diagnostic) -> str:
 
 
 def _note_lines(diagnostic: Diagnostic) -> list[str]:
-    return [f"{note.label}: {note.text}" for note in diagnostic.notes]
+    places = [f"see {r.span.file}:{r.span.line}:{r.span.col}: {r.label}" for r in diagnostic.related]
+    return [*places, *(f"{note.label}: {note.text}" for note in diagnostic.notes)]
 
 
 def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
@@ -160,8 +192,15 @@ def _sarif(diagnostic: Diagnostic) -> dict[str, Any]:
     }
     span = diagnostic.span
     if span:
-        end = span.col + max(1, span.length)
-        region = {"startLine": span.line, "startColumn": span.col, "endColumn": end}
-        where = {"artifactLocation": {"uri": span.file}, "region": region}
-        result["locations"] = [{"physicalLocation": where}]
+        result["locations"] = [{"physicalLocation": _physical(span)}]
+    if diagnostic.related:
+        result["relatedLocations"] = [
+            {"id": number, "physicalLocation": _physical(r.span), "message": {"text": r.label}}
+            for number, r in enumerate(diagnostic.related, 1)
+        ]
     return result
+
+
+def _physical(span: Span) -> dict[str, Any]:
+    region = {"startLine": span.line, "startColumn": span.col, "endColumn": span.col + max(1, span.length)}
+    return {"artifactLocation": {"uri": quote(span.file, safe="/:")}, "region": region}

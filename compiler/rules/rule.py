@@ -12,7 +12,7 @@ from prlc.schema.diagnostics import Diagnostic, Note
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout
     from prlc.compiler.resolve import Resolved
-    from prlc.schema.diagnostics import Span
+    from prlc.schema.diagnostics import Related, Span
     from prlc.schema.plan import Ledger
 
 Severity = Literal["error", "warning"]
@@ -82,6 +82,7 @@ def finding(
     rule: str = "",
     help: str = "",
     severity: Severity = "error",
+    related: tuple[Related, ...] = (),
 ) -> Diagnostic:
     """A diagnostic with the notes that every rule gives: the inequality, the cure and where to read more."""
     notes = [Note(name, text) for name, text in (("rule", rule), ("help", help)) if text]
@@ -92,4 +93,5 @@ def finding(
         span=span,
         label=label,
         notes=(*notes, Note("more", f"prlc explain {code}")),
+        related=related,
     )
