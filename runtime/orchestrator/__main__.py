@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
 import httpx
+from prlc.runtime.environments.base import DrivingEnvironment
 from prlc.runtime.environments.base import load as load_environment
+from prlc.runtime.ops import token
 from prlc.runtime.ops.events import Events, Metrics
 from prlc.runtime.ops.files import write_atomic
 from prlc.runtime.ops.rendezvous import Rendezvous
@@ -76,7 +79,8 @@ async def run(config: OrchestratorConfig) -> None:
     paths.batches.mkdir(parents=True, exist_ok=True)
     # Servers close a connection idle for 5 s; one that is reused just then loses its request.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
-    async with httpx.AsyncClient(limits=limits, trust_env=False) as client:
+    run_token = token.headers(token.current())
+    async with httpx.AsyncClient(limits=limits, trust_env=False, headers=run_token) as client:
         await Loop(
             config,
             paths,

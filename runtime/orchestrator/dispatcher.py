@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from prlc.runtime.environments.base import Environment
+from prlc.runtime.environments.base import AnyEnvironment, RolloutFailed, Task
 from prlc.runtime.orchestrator.engines import EngineFailure, Slot, least_loaded
 from prlc.runtime.orchestrator.ledger import Ledger, Reason
 from prlc.runtime.orchestrator.rollout import Sample, Tokenizer, play
@@ -21,29 +21,42 @@ class Group:
     version: int
     samples: list[Sample]
     task: asyncio.Task[None] | None = None
+    broken: dict[int, str] = field(default_factory=dict)  # rollout -> why its environment failed
+
+    @property
+    def whole(self) -> list[Sample]:
+        """The rollouts whose environment did not fail."""
+        return [sample for sample in self.samples if sample.rollout not in self.broken]
 
     @property
     def oldest(self) -> int:
         """The oldest version in it; for a rollout without tokens the version at dispatch."""
-        return min(sample.oldest if sample.oldest >= 0 else self.version for sample in self.samples)
+        versions = [sample.oldest if sample.oldest >= 0 else self.version for sample in self.whole]
+        return min(versions, default=self.version)
 
 
 class Dispatcher:
-    """Owns every rollout in flight. `finished` takes a group's samples; `failed` hears a loss."""
+    """Owns every rollout in flight.
+
+    `finished` takes a group's samples, `failed` hears of a lost group, `broke` of a rollout that its
+    environment lost: the others of its group go on, as long as two are left to compare.
+    """
 
     def __init__(
         self,
         config: OrchestratorConfig,
-        environment: Environment,
+        environment: AnyEnvironment,
         tokenizer: Tokenizer,
         slots: list[Slot],
         ledger: Ledger,
         finished: Callable[[list[Sample]], None],
         failed: Callable[[str], None],
+        broke: Callable[[str], None],
         attempt: int = 1,
     ) -> None:
         self.config, self.environment, self.tokenizer = config, environment, tokenizer
-        self.slots, self.ledger, self.finished, self.failed = slots, ledger, finished, failed
+        self.slots, self.ledger = slots, ledger
+        self.finished, self.failed, self.broke = finished, failed, broke
         self.groups: set[Group] = set()
         self.cursor = 0
         self.prefix = f"a{attempt}-"
@@ -75,58 +88,72 @@ class Dispatcher:
 
     async def _play(self, group: Group, index: int) -> None:
         task = self.environment.task("train", index)
-        salt = f"v{group.version}"
-        rollouts = [
-            asyncio.create_task(
-                play(sample, task, self.environment, self.tokenizer, group.slot, salt, self.config, self.prefix)
-            )
-            for sample in group.samples
-        ]
+        rollouts = [asyncio.create_task(self._rollout(group, sample, task)) for sample in group.samples]
         try:
             await asyncio.gather(*rollouts)
         except EngineFailure as error:
-            for rollout in rollouts:
-                rollout.cancel()
-            await asyncio.gather(*rollouts, return_exceptions=True)
+            await _end(rollouts)
             group.slot.healthy = False
             self._leave(group)
             for sample in group.samples:
                 self.ledger.drop(sample.rollout, "failed")
             self.failed(str(error))
-            await self._abort(group)
-        except asyncio.CancelledError:
-            for rollout in rollouts:
-                rollout.cancel()
-            raise
+            await self._abort(group.slot, group.samples)
         else:
-            self._leave(group)
-            self.finished(group.samples)
+            self._settle(group)
         finally:
+            await _end(rollouts)
             self.changed.set()
 
+    async def _rollout(self, group: Group, sample: Sample, task: Task) -> None:
+        salt = f"v{group.version}"
+        try:
+            await play(sample, task, self.environment, self.tokenizer, group.slot, salt, self.config, self.prefix)
+        except RolloutFailed as error:
+            group.broken[sample.rollout] = str(error)
+            self.broke(str(error))
+            await self._abort(group.slot, [sample])
+
+    def _settle(self, group: Group) -> None:
+        whole = group.whole if len(group.whole) >= 2 else []
+        self._leave(group)
+        for sample in group.samples:
+            if sample not in whole:
+                self.ledger.drop(sample.rollout, "environment")
+        if whole:
+            self.finished(whole)
+        else:
+            self.failed(next(iter(group.broken.values())))
+
     async def _cancel(self, groups: list[Group], reason: Reason) -> None:
-        for group in groups:
-            if group not in self.groups:
-                continue
+        mine = [group for group in groups if group in self.groups]
+        for group in mine:
             self._leave(group)
             if group.task is not None:
                 group.task.cancel()
             for sample in group.samples:
                 self.ledger.drop(sample.rollout, reason)
-        await asyncio.gather(*(group.task for group in groups if group.task), return_exceptions=True)
-        await asyncio.gather(*(self._abort(group) for group in groups))
+        tasks = [group.task for group in mine if group.task is not None]
+        if tasks:
+            # An environment that does not end in time is left behind; its rollouts are out of the books.
+            await asyncio.wait(tasks, timeout=self.config.admin_deadline)
+        await asyncio.gather(*(self._abort(group.slot, group.samples) for group in mine))
 
-    async def _abort(self, group: Group) -> None:
-        names = [
-            f"{self.prefix}{sample.rollout}-{turn}"
-            for sample in group.samples
-            for turn in range(self.config.sampling.max_turns)
-        ]
+    async def _abort(self, slot: Slot, samples: list[Sample]) -> None:
+        names = [sample.request for sample in samples if sample.request]
+        if not names:
+            return
         try:
-            await group.slot.engine.abort(names)
+            await slot.engine.abort(names)
         except EngineFailure:
-            group.slot.healthy = False
+            slot.healthy = False
 
     def _leave(self, group: Group) -> None:
         self.groups.discard(group)
         group.slot.groups -= 1
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -35,12 +35,16 @@ class Engine(Protocol):
         max_tokens: int,
         cache_salt: str,
         routed_start: int | None,
+        stop_token_ids: tuple[int, ...] = (),
     ) -> Turn:
-        """Continue `tokens`; with `routed_start` also expert rows from that position."""
+        """Continue `tokens` to an end token or one of `stop_token_ids`, which is part of the turn.
+
+        With `routed_start` also expert rows from that position.
+        """
         ...
 
     async def abort(self, request_ids: list[str]) -> None:
-        """End requests in flight."""
+        """End those of the requests that are in flight, under whatever id the engine knows them."""
         ...
 
     async def pause(self) -> None:

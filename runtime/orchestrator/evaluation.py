@@ -3,29 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from dataclasses import dataclass
 
-from prlc.runtime.environments.base import Environment
+from prlc.runtime.environments.base import AnyEnvironment, RolloutFailed
 from prlc.runtime.orchestrator.engines import EngineFailure, Slot, least_loaded
 from prlc.runtime.orchestrator.rollout import Sample, Tokenizer, play
 from prlc.schema.orchestrator import OrchestratorConfig
 
 
+@dataclass(frozen=True)
+class Evaluated:
+    """`reward` is the mean of the `rollouts` that ended; None where an engine failed or none ended."""
+
+    reward: float | None
+    rollouts: int
+    failed: int
+
+
 async def evaluate(
-    config: OrchestratorConfig, environment: Environment, tokenizer: Tokenizer, slots: list[Slot], label: str
-) -> float | None:
-    """Mean reward of the same eval tasks every time; None where an engine failed, as a part would mislead."""
+    config: OrchestratorConfig, environment: AnyEnvironment, tokenizer: Tokenizer, slots: list[Slot], label: str
+) -> Evaluated:
+    """The same eval tasks every time. A part of them would mislead, so a lost engine gives no reward."""
 
     async def one(index: int) -> float:
         slot = least_loaded(slots)
         if slot is None:
             raise EngineFailure("no engine is healthy")
         slot.groups += 1
+        sample = Sample(index)
         try:
-            sample = Sample(index)
             task = environment.task("eval", index)
             salt = f"v{slot.version}"
             prefix = f"e{label}-"
             return (await play(sample, task, environment, tokenizer, slot, salt, config, prefix)).reward
+        except (EngineFailure, RolloutFailed):
+            if sample.request:
+                with contextlib.suppress(EngineFailure):
+                    await slot.engine.abort([sample.request])
+            raise
         finally:
             slot.groups -= 1
 
@@ -33,8 +49,10 @@ async def evaluate(
     rewards = []
     for result in results:
         if isinstance(result, EngineFailure):
-            return None
-        if isinstance(result, BaseException):
+            return Evaluated(None, 0, len(results))
+        if isinstance(result, float):
+            rewards.append(result)
+        elif not isinstance(result, RolloutFailed):
             raise result
-        rewards.append(result)
-    return sum(rewards) / len(rewards) if rewards else None
+    mean = sum(rewards) / len(rewards) if rewards else None
+    return Evaluated(mean, len(rewards), len(results) - len(rewards))

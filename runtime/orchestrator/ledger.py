@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Reason = Literal["stale_inflight", "stale_queue", "zero_advantage", "failed", "lost_on_restart", "run_ended"]
+Reason = Literal[
+    "stale_inflight", "stale_queue", "zero_advantage", "failed", "environment", "lost_on_restart", "run_ended"
+]
 REASONS: tuple[Reason, ...] = (
     "stale_inflight",
     "stale_queue",
     "zero_advantage",
     "failed",
+    "environment",
     "lost_on_restart",
     "run_ended",
 )

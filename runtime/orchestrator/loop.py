@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from prlc.runtime.environments.base import Environment
+from prlc.runtime.environments.base import AnyEnvironment
 from prlc.runtime.ops.files import complete_numbers
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator import state
@@ -50,7 +50,7 @@ class Loop:
         config: OrchestratorConfig,
         paths: RunPaths,
         base: Path,
-        environment: Environment,
+        environment: AnyEnvironment,
         tokenizer: Tokenizer,
         slots: list[Slot],
         ship: Callable[[int, list[Sample]], None],
@@ -71,7 +71,7 @@ class Loop:
         self.ledger = Ledger.restored(before.counters) if before else Ledger()
         self.batcher = Batcher(config, self.ledger)
         self.dispatcher = Dispatcher(
-            config, environment, tokenizer, slots, self.ledger, self._finished, self._failed, attempt
+            config, environment, tokenizer, slots, self.ledger, self._finished, self._failed, self._broke, attempt
         )
         self.dispatcher.cursor = before.cursor if before else config.seed * 1_000_000
         self.version = 0
@@ -176,10 +176,12 @@ class Loop:
         )
 
     async def _evaluate(self, version: int) -> None:
-        reward = await evaluate(self.config, self.environment, self.tokenizer, self.slots, str(version))
-        self.notes.emit("evaluation", version=version, reward=reward, rollouts=self.config.evaluation.rollouts)
-        if reward is not None:
-            print(f"evaluation of version {version}: reward {reward:.3f}", flush=True)
+        found = await evaluate(self.config, self.environment, self.tokenizer, self.slots, str(version))
+        self.notes.emit(
+            "evaluation", version=version, reward=found.reward, rollouts=found.rollouts, failed=found.failed
+        )
+        if found.reward is not None:
+            print(f"evaluation of version {version}: reward {found.reward:.3f}", flush=True)
 
     async def _last_evaluation(self) -> None:
         if self.evaluating is not None:
@@ -209,6 +211,9 @@ class Loop:
     def _failed(self, cause: str) -> None:
         self.failures, self.cause = self.failures + 1, cause
         self.notes.emit("group_failed", cause=cause)
+
+    def _broke(self, cause: str) -> None:
+        self.notes.emit("rollout_failed", cause=cause)
 
     def _engine_failed(self, cause: str) -> None:
         self.notes.emit("engine_failed", cause=cause)

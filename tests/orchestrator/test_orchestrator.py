@@ -50,6 +50,7 @@ class Scripted:
         max_tokens: int,
         cache_salt: str,
         routed_start: int | None,
+        stop_token_ids: tuple[int, ...] = (),
     ) -> Turn:
         version = self.version
         await asyncio.sleep(3600 if self.hang else 0)
@@ -215,7 +216,14 @@ def test_stale_groups_in_flight_are_aborted() -> None:
     async def scene() -> tuple[Ledger, Scripted, int, int]:
         engine, ledger = Scripted("a", hang=True), Ledger()
         dispatcher = Dispatcher(
-            config(), load("lookup", {}), Words(), [Slot(engine)], ledger, lambda _: None, lambda _: None
+            config(),
+            load("lookup", {}),
+            Words(),
+            [Slot(engine)],
+            ledger,
+            lambda _: None,
+            lambda _: None,
+            lambda _: None,
         )
         dispatcher.fill(2)
         await asyncio.sleep(0.01)
