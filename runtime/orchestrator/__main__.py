@@ -80,12 +80,16 @@ async def run(config: OrchestratorConfig) -> None:
     # Servers close a connection idle for 5 s; one that is reused just then loses its request.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
     run_token = token.headers(token.current())
-    async with httpx.AsyncClient(limits=limits, trust_env=False, headers=run_token) as client:
+    environment = load_environment(config.environment.id, config.environment.args, base)
+    async with contextlib.AsyncExitStack() as stack:
+        if isinstance(environment, DrivingEnvironment):
+            await stack.enter_async_context(environment)
+        client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False, headers=run_token))
         await Loop(
             config,
             paths,
             base,
-            load_environment(config.environment.id, config.environment.args),
+            environment,
             FileTokenizer(base),
             engine_slots(config, Rendezvous.from_environment(), client),
             lambda step, samples: ship(paths, step, samples, config),
