@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import yaml
-from prlc.compiler.layout import EngineLayout, Layout, TrainerLayout
+from prlc.compiler.layout import EngineLayout, Layout, PortUse, StoreLayout, TrainerLayout
 from prlc.schema.plan import Ledger, LedgerEntry
 
 BASE: dict[str, Any] = {
@@ -71,19 +71,27 @@ def layout_of(part: Mapping[str, Any]) -> tuple[Layout, tuple[Ledger, ...]]:
         kv_bytes=2**34,
         kv_tokens=200_000,
     )
+    roles = part.get("roles", ("engine",))
+    sides = part.get("engines", ({},) * len(roles))
+    store = StoreLayout(master_node=0, nodes=(0,), segment_bytes=0) if "store" in part else None
     layout = Layout(
         target="slurm",
         nodes=1,
         trainer=dataclasses.replace(trainer, **part.get("trainer", {})),
         engines=tuple(
-            dataclasses.replace(engine, role=role, **part.get("engine", {})) for role in part.get("roles", ("engine",))
+            dataclasses.replace(engine, role=role, **part.get("engine", {}), **side)
+            for role, side in zip(roles, sides, strict=True)
         ),
         orchestrator_node=0,
         router="vllm-router",
         router_node=0,
-        store=None,
+        store=dataclasses.replace(store, **part["store"]) if store else None,
         router_replay=True,
         max_inflight_groups=16,
+        ports=tuple(
+            PortUse(node=node, port=port, role=role, index=0, purpose=purpose)
+            for node, port, role, purpose in part.get("ports", ())
+        ),
     )
     wanted = part.get("ledger", {"role": "trainer", "resource": "hbm", "capacity": 1, "bytes": 1})
     ledger = Ledger(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prlc.compiler.rules.places import of_cluster
 from prlc.compiler.rules.rule import finding, spec_rule
 
 if TYPE_CHECKING:
@@ -44,4 +45,5 @@ def fp8_needs_hopper(resolved: Resolved) -> Iterator[Diagnostic]:
                 label="a CPU" if gpu.device == "cpu" else f"compute capability {gpu.compute_capability} < 9.0",
                 rule="precision == fp8 => compute_capability >= 9.0",
                 help="precision: bf16",
+                related=of_cluster(resolved, ("node", "gpu"), gpu.name),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prlc.compiler.rules.places import EXPERTS, of_cluster, of_model
 from prlc.compiler.rules.rule import finding, spec_rule
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def experts_divide(resolved: Resolved) -> Iterator[Diagnostic]:
             label=f"{experts} % {ep} = {experts % ep}, must be 0",
             rule="num_experts % ep == 0 and (dp_shard * cp) % ep == 0 and ep % cp == 0",
             help=f"ep that fits: {', '.join(map(str, fits))}" if fits else "ep: auto",
+            related=of_model(resolved, EXPERTS, f"{experts} experts"),
         )
 
 
@@ -155,6 +157,7 @@ def heads_divide(resolved: Resolved) -> Iterator[Diagnostic]:
         label=f"{facts.heads} % {cp} = {facts.heads % cp}",
         rule="heads % cp == 0 and (kv_heads % cp == 0 or cp % kv_heads == 0)",
         help=f"cp that fits: {', '.join(fits)}" if fits else "cp: 1",
+        related=of_model(resolved, ("num_attention_heads",), f"{facts.heads} heads"),
     )
 
 
@@ -187,6 +190,7 @@ def tensor_parallel_in_a_node(resolved: Resolved) -> Iterator[Diagnostic]:
         label=f"{gpus} % {tp} = {gpus % tp}, {heads} % {tp} = {heads % tp}, both must be 0",
         rule="gpus_per_node % tensor_parallel == 0 and heads % tensor_parallel == 0",
         help=f"tensor_parallel that fits: {', '.join(fits)}",
+        related=of_cluster(resolved, ("node", "gpus"), f"{gpus} GPUs a node"),
     )
 
 

@@ -44,8 +44,9 @@ class SpecRule:
 class LayoutRule:
     """Judges a candidate layout with its ledgers.
 
-    The examples are parts of a layout: {"layout": {...}, "trainer": {...}, "engine": {...},
-    "ledger": {...}, "roles": (...), "spec": {...}}, values that replace those of the base.
+    The examples are parts of a layout: {"layout": {...}, "trainer": {...}, "engine": {...}, "engines": ({...}, ...),
+    "store": {...}, "ports": ((node, port, role, purpose), ...), "ledger": {...}, "roles": (...), "spec": {...}},
+    values that replace those of the base.
     """
 
     code: str

@@ -105,7 +105,9 @@ def learning_rate_moves(resolved: Resolved) -> Iterator[Diagnostic]:
     if not 0 < rate < 0.1:
         yield finding(
             "PRL357",
-            "the learning rate is 0: the policy never changes" if rate == 0 else f"a learning rate of {rate:g} diverges",
+            "the learning rate is 0: the policy never changes"
+            if rate == 0
+            else f"a learning rate of {rate:g} diverges",
             resolved.span(("trainer", "optimizer", "lr")),
             label=f"{rate:g}",
             rule="0 < lr < 0.1",

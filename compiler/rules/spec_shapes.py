@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prlc.compiler.rules.places import of_model
 from prlc.compiler.rules.rule import finding, spec_rule
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def within_positions(resolved: Resolved) -> Iterator[Diagnostic]:
             label=f"{length} > {limit}",
             rule="seq_len <= max_position_embeddings",
             help=f"seq_len: {limit} is the longest",
+            related=of_model(resolved, ("max_position_embeddings",), f"{limit} positions"),
         )
 
 

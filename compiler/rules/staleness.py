@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from prlc.compiler.forecast import forecast
 from prlc.compiler.rules.rule import finding, layout_rule, spec_rule
 
 if TYPE_CHECKING:
@@ -75,5 +76,39 @@ def episode_within_bound(resolved: Resolved) -> Iterator[Diagnostic]:
             label=f"{episode:.0f} s > {steps} x {step:.0f} s",
             rule="turns * tool_time <= max_off_policy_steps * step_time",
             help=f"max_off_policy_steps: {int(episode / step) + 1}",
+            severity="warning",
+        )
+
+
+@layout_rule(
+    "PRL354",
+    refused={
+        "spec": {"workload": {"turns": {"mean": 4, "p95": 4000}, "tool_time": {"mean": "60s"}}},
+    },
+    accepted={"spec": {"workload": {"turns": {"mean": 4, "p95": 8}, "tool_time": {"mean": "100ms"}}}},
+)
+def long_episodes_within_bound(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
+    """The longest twentieth of the episodes ends within the bound (warning).
+
+    Inequality: turns.p95 x tool_time.mean <= max_off_policy_steps x forecast of a step
+    Source: a rollout whose oldest token exceeds the bound is dropped with all its work; tools alone take that long.
+    Cure: a larger max_off_policy_steps, or workload.max_turns to cut such episodes.
+    """
+    spec = resolved.spec
+    turns = spec.workload.turns.p95 or spec.workload.turns.mean
+    episode = turns * spec.workload.tool_time.mean
+    if not episode:
+        return
+    step = forecast(spec, resolved.facts, resolved.gpu, resolved.cluster, layout).expected
+    bound = spec.algorithm.max_off_policy_steps * step
+    if episode > bound:
+        yield finding(
+            "PRL354",
+            f"episodes of {turns:g} turns wait {episode:.0f} s for tools and are dropped: a rollout may live "
+            f"{bound:.0f} s",
+            resolved.span(("algorithm", "max_off_policy_steps")),
+            label=f"{episode:.0f} s > {spec.algorithm.max_off_policy_steps} x {step:.3g} s",
+            rule="turns.p95 * tool_time.mean <= max_off_policy_steps * step",
+            help=f"max_off_policy_steps: {int(episode / step) + 1}" if step > 0 else "a shorter workload.tool_time",
             severity="warning",
         )

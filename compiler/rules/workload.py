@@ -130,18 +130,19 @@ def rollouts_have_turns(resolved: Resolved) -> Iterator[Diagnostic]:
     Cure: the mean over real rollouts, at least 1 turn.
     """
     work = resolved.spec.workload
-    for name, least, mean in (
-        ("turns", "at least 1", work.turns.mean if work.turns.mean < 1 else None),
-        ("output_tokens_per_turn", "above 0", work.output_tokens_per_turn.mean or None),
+    turns, written = work.turns.mean, work.output_tokens_per_turn.mean
+    for name, mean, least, short in (
+        ("turns", turns, "at least 1", turns < 1),
+        ("output_tokens_per_turn", written, "above 0", written <= 0),
     ):
-        if (name == "turns") == (mean is not None):
+        if short:
             yield finding(
                 "PRL310",
-                f"a rollout with {mean or 0:g} {name.replace('_', ' ')} trains nothing",
+                f"rollouts of {mean:g} {name.replace('_', ' ')} train nothing",
                 resolved.span(("workload", name, "mean")),
                 label=f"must be {least}",
                 rule="turns.mean >= 1 and output_tokens_per_turn.mean > 0",
-                help=f"{name}: {{mean: 1}} is the smallest",
+                help=f"{name}: {{mean: 1}} is the smallest that makes sense",
             )
 
 
