@@ -37,6 +37,8 @@ class Step:
     cpus_per_task: int
     gpus_per_node: int
     indexes: tuple[int, ...]
+    options: tuple[str, ...] = ()  # of srun
+    alone: bool = False  # ends before the next step begins
 
 
 def canonical(value: Any) -> bytes:
@@ -50,12 +52,13 @@ def build(plan: Plan) -> dict[str, bytes]:
     target = plan.cluster.target
     script = "run.sbatch" if target == "slurm" else "run.sh"
     layouts = {row.role: _line(row.layout) for row in plan.table}
-    steps = [_step(launch, layouts.get(launch.role, "")) for launch in plan.launches]
+    steps = [_step(launch, layouts.get(launch.role, ""), plan.slurm.step) for launch in plan.launches]
     texts = {
         "README.md": render("README.md.j2", plan=plan, target=target),
         script: render(
             "slurm/run.sbatch.j2" if target == "slurm" else "local/run.sh.j2",
             plan=plan, target=target, steps=steps, options=_options(plan),
+            requeue=target == "slurm" and plan.slurm.requeue, signal_seconds=plan.slurm.signal_seconds,
         ),
         "config/topology.yaml": dump(plan.topology),
         "config/trainer.yaml": dump(plan.trainer),
@@ -81,7 +84,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _step(launch: Launch, layout: str) -> Step:
+def _step(launch: Launch, layout: str, options: tuple[str, ...]) -> Step:
     tasks = len(launch.nodes) * launch.tasks_per_node
     first, last = launch.nodes[0], launch.nodes[-1]
     contiguous = len(launch.nodes) > 1 and launch.nodes == tuple(range(first, last + 1))
@@ -95,6 +98,7 @@ def _step(launch: Launch, layout: str) -> Step:
         cpus_per_task=launch.cpus_per_task,
         gpus_per_node=launch.gpus_per_task * launch.tasks_per_node,
         indexes=tuple(range(tasks)),
+        options=options,
     )
 
 
@@ -106,8 +110,8 @@ def _options(plan: Plan) -> list[tuple[str, str]]:
         "nodes": str(plan.topology.nodes),
         "output": "%x-%j.out",
         "open-mode": "append",  # a requeued job must not truncate its log
-        "signal": "B:USR1@120",  # s before the time limit, to the batch shell
-        "no-requeue": "",
+        "signal": f"B:USR1@{plan.slurm.signal_seconds}",  # s before the time limit, to the batch shell
+        "requeue" if plan.slurm.requeue else "no-requeue": "",
     }
     given = {name for name, _ in options}
     options += [(name, value) for name, value in needed.items() if name not in given]

@@ -92,6 +92,7 @@ def _flags(
         ("--served-model-name", "policy"),
         ("--host", "{ADDRESS}"),
         ("--port", "{PORT}"),
+        ("--middleware", "prlc.runtime.inference.access.RunToken"),
         ("--dtype", DTYPES[precision]),
     ]
     if precision == "fp8":
@@ -161,6 +162,8 @@ def _environment(
             Variable(name="VLLM_CPU_OMP_THREADS_BIND", value="nobind", why="servers share the cores"),
             Variable(name="OMP_NUM_THREADS", value="1"),
         ]
+    if inputs.layout.router == "vllm-router":
+        found.append(Variable(name="PRLC_OPEN_HEALTH", value="1", why="the router's probes carry no token"))
     if layout.dp > 1:
         found.append(Variable(name="VLLM_DP_MASTER_PORT", value="{DP_MASTER_PORT}"))
     if transfer and transfer["kv_connector"] == "NixlConnector":

@@ -17,6 +17,7 @@ from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.pins import with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
+from prlc.compiler.slurm import SAVE_MARGIN, signal_seconds, slurm_options
 from prlc.compiler.solve import NoLayout, Solution, solve
 from prlc.compiler.topology import topology
 from prlc.schema.diagnostics import Diagnostic, Note
@@ -26,7 +27,6 @@ from prlc.schema.plan import (
     Ledger,
     ModelSummary,
     Plan,
-    SlurmOptions,
     Warning,
 )
 
@@ -85,7 +85,8 @@ def _assemble(
     resolved: Resolved, solution: Solution, ledgers: tuple[Ledger, ...], text: str, found: list[Diagnostic]
 ) -> Plan:
     spec, facts, layout = resolved.spec, resolved.facts, solution.best.layout
-    roles = topology(spec.name, layout, resolved.gpu.device)
+    grace = signal_seconds(spec.slurm, solution.best.step) - SAVE_MARGIN
+    roles = topology(spec.name, layout, resolved.gpu.device, grace)
     trainer, orchestrator = trainer_config(resolved, layout), orchestrator_config(resolved, layout)
     started = launches(
         LaunchInputs(
@@ -148,17 +149,5 @@ def _assemble(
         trainer=trainer,
         orchestrator=orchestrator,
         launches=started,
-        slurm=SlurmOptions(options=_slurm_options(resolved)),
+        slurm=slurm_options(resolved, solution.best.step),
     )
-
-
-def _slurm_options(resolved: Resolved) -> tuple[tuple[str, str], ...]:
-    slurm, cluster = resolved.spec.slurm, resolved.cluster
-    named = ("partition", "account", "qos", "reservation", "constraint", "exclude")
-    found = [(name, value) for name in named if (value := getattr(slurm, name)) is not None]
-    if slurm.time is not None:
-        minutes = max(1, round(slurm.time / 60))
-        found.append(("time", f"{minutes // 60:02d}:{minutes % 60:02d}:00"))
-    if resolved.gpu.device == "cuda":
-        found += [("gpus-per-node", str(cluster.node.gpus)), ("exclusive", "")]
-    return tuple(found)

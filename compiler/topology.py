@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from prlc.compiler.layout import EngineLayout, Layout
-from prlc.schema.topology import Endpoint, Gate, Role, Topology
+from prlc.schema.topology import Endpoint, Gate, Role, ServiceKind, Topology
 
 # An engine of a trillion parameters needs most of this to read its weights and to warm its kernels up.
 ENGINE_DEADLINE = 4200.0
 CPU_ENGINE_DEADLINE = 600.0
 SERVICE_DEADLINE = 120.0
-TRAINER_GRACE = 120.0
+RESTARTS = 2  # of a dead service, before the run fails
+SERVICE_GRACE = 15.0  # a service has nothing to save, and a finished run gives its nodes back at once
 
 
-def topology(name: str, layout: Layout, device: str) -> Topology:
-    """Roles of a run. The orchestrator waits for engines and router; the trainer waits for batches, not for them."""
+def topology(name: str, layout: Layout, device: str, trainer_grace: float) -> Topology:
+    """Roles of a run. The orchestrator waits for engines and router; the trainer waits for batches, not for them.
+
+    `trainer_grace` is the time in seconds that the trainer has to finish a step and to save when it is stopped.
+    """
     engine_deadline = CPU_ENGINE_DEADLINE if device == "cpu" else ENGINE_DEADLINE
     roles: list[Role] = []
     engine_gates: list[Gate] = []
     if layout.store is not None:
         port = layout.port("store", 0, "rpc")
         endpoint = Endpoint(index=0, node=layout.store.master_node, port=port)
-        roles.append(Role(name="store", kind="store", endpoints=(endpoint,), ready="none", finishes=False, restarts=2))
+        roles.append(_service("store", "store", (endpoint,), "port", ()))
+        engine_gates.append(Gate(role="store", deadline=SERVICE_DEADLINE))
     waits: list[Gate] = []
     for engines in layout.engines:
         roles.append(
-            Role(
-                name=engines.role,
-                kind=engines.role,
-                endpoints=_engine_endpoints(layout, engines, device),
-                ready="health",
-                gates=tuple(engine_gates),
-                finishes=False,
-                restarts=2,
+            _service(
+                engines.role, engines.role, _engine_endpoints(layout, engines, device), "health", tuple(engine_gates)
             )
         )
         waits.append(Gate(role=engines.role, deadline=engine_deadline))
     if layout.router == "vllm-router":
         endpoint = Endpoint(index=0, node=layout.router_node, port=layout.port("router", 0, "http"))
-        roles.append(
-            Role(
-                name="router",
-                kind="router",
-                endpoints=(endpoint,),
-                ready="health",
-                gates=tuple(waits),
-                finishes=False,
-                restarts=2,
-            )
-        )
+        roles.append(_service("router", "router", (endpoint,), "health", tuple(waits)))
         waits.append(Gate(role="router", deadline=engine_deadline + SERVICE_DEADLINE))
     roles.append(
         Role(
@@ -75,10 +66,29 @@ def topology(name: str, layout: Layout, device: str) -> Topology:
             ),
             ready="none",
             finishes=True,
-            stop_grace=TRAINER_GRACE,
+            stop_grace=trainer_grace,
         )
     )
     return Topology(run=name, nodes=layout.nodes, roles=tuple(roles))
+
+
+def _service(
+    name: str,
+    kind: ServiceKind,
+    endpoints: tuple[Endpoint, ...],
+    ready: Literal["health", "port"],
+    gates: tuple[Gate, ...],
+) -> Role:
+    return Role(
+        name=name,
+        kind=kind,
+        endpoints=endpoints,
+        ready=ready,
+        gates=gates,
+        finishes=False,
+        restarts=RESTARTS,
+        stop_grace=SERVICE_GRACE,
+    )
 
 
 def _engine_endpoints(layout: Layout, engines: EngineLayout, device: str) -> tuple[Endpoint, ...]:

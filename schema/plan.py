@@ -16,26 +16,60 @@ class LedgerEntry:
     """One named part of a memory total."""
 
     what: str = doc("Name of the part, e.g. 'routed expert weights'.")
-    phase: str = doc("When it is resident: always, forward, backward, optimizer, sync, decode, ...")
+    phase: str = doc("When it is resident: always, or the phases that hold it, e.g. 'head, backward'.")
     bytes: int = doc("Bytes on the most loaded rank (or node).", minimum=0)
     formula: str = doc("The formula with its inputs filled in.")
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Names of its phases; ('always',) for what stays."""
+        return tuple(self.phase.split(", "))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ledger:
-    """Memory of one role and one resource; the total is the sum of the entries."""
+    """Memory of one role and one resource. Parts of different phases replace each other, so the total is that of the
+    fullest phase: the sum of `peak`."""
 
     role: str = doc("Role.")
     resource: Literal["hbm", "host", "nvme", "filesystem"] = doc(
         "hbm is per GPU; host and nvme per node; filesystem per run."
     )
-    capacity: int = doc("Usable bytes.", minimum=0)
-    entries: tuple[LedgerEntry, ...] = doc("Its parts.")
+    capacity: int = doc("Usable bytes; 0 where nobody stated them.", minimum=0)
+    entries: tuple[LedgerEntry, ...] = doc("Its parts, of all phases.")
+    band: tuple[float, float] = doc(
+        "Measured over predicted, low and high, in the data that the ledger was calibrated on.", default=(1.0, 1.0)
+    )
+
+    @property
+    def phases(self) -> dict[str, int]:
+        """Bytes of each phase, what always stays included; {'always': bytes} without phases."""
+        sums: dict[str, int] = {}
+        always = 0
+        for entry in self.entries:
+            if entry.phase == "always":
+                always += entry.bytes
+            else:
+                for name in entry.phases:
+                    sums[name] = sums.get(name, 0) + entry.bytes
+        return {name: always + size for name, size in sums.items()} or {"always": always}
+
+    @property
+    def peak_phase(self) -> str:
+        """The fullest phase; the first of equals."""
+        sums = self.phases
+        return max(sums, key=lambda name: sums[name])
+
+    @property
+    def peak(self) -> tuple[LedgerEntry, ...]:
+        """Entries of the fullest phase and those that always stay."""
+        phase = self.peak_phase
+        return tuple(e for e in self.entries if e.phase == "always" or phase in e.phases)
 
     @property
     def total(self) -> int:
-        """Sum of the entries in bytes."""
-        return sum(entry.bytes for entry in self.entries)
+        """Bytes of the fullest phase: the sum of `peak`."""
+        return max(self.phases.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,6 +196,9 @@ class SlurmOptions:
     """#SBATCH lines of run.sbatch."""
 
     options: tuple[tuple[str, str], ...] = doc("(name, value), e.g. (partition, gpu), in order.", default=())
+    requeue: bool = doc("The job goes on by itself where another attempt can.", default=False)
+    signal_seconds: int = doc("Seconds before the time limit at which the batch shell gets USR1.", default=120)
+    step: tuple[str, ...] = doc("Options of every srun, e.g. --container-image=...", default=())
 
 
 @dataclass(frozen=True, kw_only=True)

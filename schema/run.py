@@ -125,6 +125,14 @@ class InferenceSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Container:
+    """The image that every step runs in, by pyxis and enroot; the job pulls nothing by itself."""
+
+    image: str = doc("A .sqsh file, or REGISTRY#IMAGE@sha256:DIGEST.", examples=("/images/prlc.sqsh",))
+    mounts: tuple[str, ...] = doc("SOURCE:DESTINATION[:FLAGS], each.", default=())
+
+
+@dataclass(frozen=True, kw_only=True)
 class SlurmSpec:
     """The batch job."""
 
@@ -135,6 +143,20 @@ class SlurmSpec:
     constraint: str | None = doc("Node features.", default=None)
     time: Seconds | None = doc("Time limit.", default=None)
     exclude: str | None = doc("Nodes to leave out.", default=None)
+    switches: int | None = doc("Leaf switches that the nodes may span at most.", default=None, minimum=1)
+    segment: int | None = doc("Nodes of a block that are placed together (topology/block).", default=None, minimum=1)
+    comment: str | None = doc("Comment of the job, one word.", default=None)
+    mail_user: str | None = doc("Who is written to.", default=None)
+    mail_type: str | None = doc("When, e.g. FAIL,REQUEUE,TIME_LIMIT.", default=None)
+    requeue: bool = doc(
+        "After a lost node, the time limit or a failure that left a newer checkpoint, the job goes on by itself.",
+        default=True,
+    )
+    signal_time: Seconds | Auto = doc(
+        "Time before the limit at which the trainer is told to save; auto: two steps and a minute.", default="auto"
+    )
+    container: Container | None = doc("Image of every step; absent: the venv alone.", default=None)
+    extra: tuple[str, ...] = doc("Further #SBATCH options, each --name or --name=value.", default=())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +165,12 @@ class Runtime:
 
     venv: str = doc("Folder of an existing virtual environment with prlc's runtime.", default=".venv")
     run_dir: str | Auto = doc("Folder of the run, on a filesystem that all nodes share.", default="auto")
+    base_port: int | Auto = doc(
+        "First of the run's 256 ports on each node; auto: a block of the cluster's range, by the run's name.",
+        default="auto",
+        minimum=1024,
+        maximum=65280,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

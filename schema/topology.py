@@ -41,8 +41,9 @@ class Role:
     name: str = doc("Name of the role: the name of its script in roles/.", pattern="^[a-z][a-z0-9-]*$")
     kind: ServiceKind = doc("What it is.")
     endpoints: tuple[Endpoint, ...] = doc("Its processes, in index order.")
-    ready: Literal["health", "file", "none"] = doc(
-        "health: GET /health on its port answers 200; file: it writes ready/<role>-<index>; none: at once."
+    ready: Literal["health", "port", "file", "none"] = doc(
+        "When its agent writes ready/<role>-<index>. health: the process itself listens on its port and answers "
+        "GET /health with 200; port: it listens; file: it writes the file by itself; none: nobody waits for it."
     )
     gates: tuple[Gate, ...] = doc("What it waits for before its command starts.", default=())
     finishes: bool = doc(

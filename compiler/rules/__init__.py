@@ -1,5 +1,11 @@
 """Every rule, in the order in which they are reported."""
 
+from prlc.compiler.rules.compat import (
+    combinations_are_known,
+    conditions_are_met,
+    engines_know_the_model,
+    features_go_together,
+)
 from prlc.compiler.rules.deepep import (
     decode_step_fits_the_buffers,
     degree_has_kernels,
@@ -59,6 +65,13 @@ from prlc.compiler.rules.schedule import (
     warmup_ends,
 )
 from prlc.compiler.rules.secrets import no_secret
+from prlc.compiler.rules.slurm import (
+    known_extra_options,
+    one_word_texts,
+    pinned_container,
+    ports_fit_the_block,
+    time_to_work_and_to_save,
+)
 from prlc.compiler.rules.spec_shapes import (
     one_objective,
     rollout_fits_sequence,
@@ -118,6 +131,10 @@ SPEC_RULES: tuple[SpecRule, ...] = (
     one_word_slurm_options,
     slurm_options_need_slurm,
     time_limit_leaves_time,
+    known_extra_options,
+    pinned_container,
+    one_word_texts,
+    time_to_work_and_to_save,
     no_secret,
     shared_folders,
     environment_is_known,
@@ -127,6 +144,10 @@ SPEC_RULES: tuple[SpecRule, ...] = (
 # judged on the layout that was chosen, with its ledgers
 LAYOUT_RULES: tuple[LayoutRule, ...] = (
     held_values_are_kept,
+    features_go_together,
+    conditions_are_met,
+    combinations_are_known,
+    engines_know_the_model,
     fp8_blocks_fill_a_shard,
     deep_gemm_takes_the_experts,
     replay_apart_needs_the_store,
@@ -149,6 +170,7 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     router_carries_the_streams,
     store_segments_hold_blocks,
     ports_are_free,
+    ports_fit_the_block,
 )
 
 __all__ = ["LAYOUT_RULES", "SPEC_RULES", "LayoutRule", "SpecRule"]

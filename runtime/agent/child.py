@@ -21,8 +21,8 @@ def adopt_orphans() -> None:
     _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
-    # an agent that is killed outright must not leave its command holding devices and ports
+def die_with_parent() -> None:
+    """Get TERM when the parent ends: nothing must hold devices and ports once its launcher was killed outright."""
     _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
@@ -40,7 +40,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env=dict(environment),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         self.pid = self._process.pid
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from prlc.runtime.agent.child import Child, adopt_orphans
-from prlc.runtime.agent.gates import GateTimeout, missing, taken, wait_for
+from prlc.runtime.agent.gates import GateTimeout, wait_for
+from prlc.runtime.agent.ready import mark, serves, taken, unmark
 from prlc.runtime.agent.state import RunState
+from prlc.runtime.ops import token
 from prlc.runtime.ops.events import Events
 from prlc.runtime.ops.files import write_atomic
 from prlc.runtime.ops.rendezvous import Rendezvous
@@ -39,9 +41,11 @@ class Agent:
     meeting: Rendezvous
     paths: RunPaths
     attempt: int
+    secret: str = field(repr=False)
     _signals: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.endpoint = self.meeting.endpoint(self.role.name, self.index)
         self.state = RunState(self.paths, self.meeting.topology, self.attempt)
         self.log = self.paths.log(self.attempt, self.role.name, self.index)
         # the process itself writes events/<role>-<index>; the agent's events have their own file and writer
@@ -65,18 +69,18 @@ class Agent:
         for gate in self.role.gates:
             self._say("waits", gate=gate.role, deadline=gate.deadline)
             try:
-                if wait_for(gate, self.meeting, self.paths, self.attempt, self._must_stop) == "interrupted":
+                answer = wait_for(gate, self.meeting, self.paths, self.attempt, self.secret, self._must_stop)
+                if answer == "interrupted":
                     return self._stopped(None)
             except GateTimeout as error:
                 return self._fail(f"{self._name} waited for {gate.role}: {error}")
-        endpoint, end = self.meeting.endpoint(self.role.name, self.index), time.monotonic() + PORT_WAIT
-        # Whoever listens there would pass for this process, and the run would drive another run's engine.
-        while self.role.ready == "health" and taken(endpoint, self.meeting):
+        end = time.monotonic() + PORT_WAIT
+        # Whoever listens there would answer for this process, and the run would drive another run's engine.
+        while self.endpoint.port and (held := taken(self.endpoint, self.meeting)):
             if self._must_stop():
                 return self._stopped(None)
             if time.monotonic() >= end:
-                where = f"{self.meeting.address(endpoint.node)}:{endpoint.port}"
-                return self._fail(f"{self._name}: another process listens on {where}; end it and start again")
+                return self._fail(f"{self._name}: {held}; end it, or give one run another runtime.base_port")
             time.sleep(POLL)
         starts = 0
         while True:
@@ -88,6 +92,7 @@ class Agent:
             status = self._watch(child)
             if status is None:
                 return self._stopped(child)
+            unmark(self.role, self.endpoint, self.paths, self.attempt)
             child.stop(grace=5.0)  # what the dead process left in its group
             if status == 0 and self.role.finishes:
                 return self._finished()
@@ -113,30 +118,33 @@ class Agent:
 
     def _watch(self, child: Child) -> int | None:
         """Exit status of the command, or None when it must be stopped."""
-        ready, asked = self.role.ready == "none", 0.0
+        ready, asked = self.role.ready in ("none", "file"), 0.0
         while (status := child.status()) is None:
             if self._must_stop():
                 return None
             if not ready and time.monotonic() - asked >= STATE_POLL:
                 asked = time.monotonic()
-                endpoint = self.meeting.endpoint(self.role.name, self.index)
-                ready = missing(self.role, endpoint, self.meeting, self.paths, self.attempt) is None
+                ready = serves(self.role, self.endpoint, self.meeting, self.secret, child.pid)
                 if ready:
+                    mark(self.role, self.endpoint, self.paths, self.attempt, child.pid)
                     self._say("ready")
             time.sleep(POLL)
         return status
 
     def _must_stop(self) -> bool:
+        self._heartbeat()
         now = time.monotonic()
-        if now - self._beat >= HEARTBEAT:
-            self._beat = now
-            self.events.emit("heartbeat")
         if now - self._looked >= STATE_POLL:
             self._looked, self._verdict = now, self.state.verdict()
         if self._signals or self._verdict in ("failed", "superseded"):
             return True
         # a finishing role ends by itself, when its work is done
         return self._verdict == "done" and not self.role.finishes
+
+    def _heartbeat(self) -> None:
+        if time.monotonic() - self._beat >= HEARTBEAT:
+            self._beat = time.monotonic()
+            self._emit("heartbeat")
 
     def _stopped(self, child: Child | None) -> int:
         first = len(self._signals)
@@ -150,8 +158,12 @@ class Agent:
             why, code = f"the run failed: {self.state.failure()}", 1
         self._say("stops", why=why)
         if child is not None:
-            # a second Ctrl-C means now
-            child.stop(self.role.stop_grace, interrupted=lambda: len(self._signals) > max(first, 1))
+            def again() -> bool:
+                self._heartbeat()
+                return len(self._signals) > max(first, 1)  # a second Ctrl-C means now
+
+            child.stop(self.role.stop_grace, interrupted=again)
+            unmark(self.role, self.endpoint, self.paths, self.attempt)
         self._say("stopped", why=why)
         return code
 
@@ -177,13 +189,22 @@ class Agent:
                 "\n".join([f"  last lines of {self.log}:", *(f"  | {line}" for line in tail)]),
                 file=sys.stderr,
             )
-        self.events.emit("failed", cause=cause, **fields)
+        self._emit("failed", cause=cause, **fields)
         if self._verdict != "superseded":
-            self.state.fail(cause, role=self.role.name, index=self.index, log=str(self.log), **fields)
+            try:
+                self.state.fail(cause, role=self.role.name, index=self.index, log=str(self.log), **fields)
+            except OSError as error:  # e.g. a full disk; the launcher ends the others by this exit status
+                print(f"{self._name}: cannot write {self.paths.failed}: {error}", file=sys.stderr, flush=True)
         return 1
 
+    def _emit(self, event: str, **fields: Any) -> None:
+        try:
+            self.events.emit(event, **fields)
+        except OSError as error:  # a run does not end for want of its diary
+            print(f"{self._name}: event {event} is not recorded: {error}", file=sys.stderr, flush=True)
+
     def _say(self, event: str, **fields: Any) -> None:
-        self.events.emit(event, **fields)
+        self._emit(event, **fields)
         text = " ".join(f"{key}={value}" for key, value in fields.items())
         print(f"{time.strftime('%H:%M:%S')} {self._name}: {event} {text}".rstrip(), flush=True)
 
@@ -204,12 +225,14 @@ class Agent:
 def from_environment(role: str, index: int, command: Sequence[str]) -> Agent:
     """The agent of this process. Raises KeyError (not set), OSError, DocumentError, RendezvousError."""
     meeting = Rendezvous.from_environment()
+    paths, attempt = RunPaths(Path(os.environ["PRLC_RUN_DIR"])), int(os.environ["PRLC_ATTEMPT"])
     meeting.endpoint(role, index)
     return Agent(
         role=meeting.role(role),
         index=index,
         command=command,
         meeting=meeting,
-        paths=RunPaths(Path(os.environ["PRLC_RUN_DIR"])),
-        attempt=int(os.environ["PRLC_ATTEMPT"]),
+        paths=paths,
+        attempt=attempt,
+        secret=token.read(paths.token(attempt)),
     )

@@ -6,6 +6,7 @@ the last one and waits. After a crash a torn last line stays torn; the next life
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -20,12 +21,15 @@ class _Lines:
         self.path = path
         self._handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         size = os.fstat(self._handle).st_size
-        if size and os.pread(self._handle, 1, size - 1) != b"\n":
-            os.write(self._handle, b"\n")
+        self._torn = bool(size) and os.pread(self._handle, 1, size - 1) != b"\n"
 
     def append(self, record: dict[str, Any]) -> None:
         line = json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_plain) + "\n"
-        os.write(self._handle, line.encode())
+        content = b"\n" * self._torn + line.encode()
+        written = os.write(self._handle, content)
+        self._torn = self._torn if written == 0 else written < len(content)
+        if written < len(content):  # a full disk takes a part without a word
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
 
     def close(self) -> None:
         os.close(self._handle)

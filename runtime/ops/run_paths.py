@@ -63,6 +63,19 @@ class RunPaths:
         """Folder of one attempt, from 1."""
         return self.root / "attempts" / str(number)
 
+    @property
+    def owner(self) -> Path:
+        """File that says which job or process runs the run now, or ran it last."""
+        return self.root / "OWNER"
+
+    def token(self, attempt: int) -> Path:
+        """The secret that every endpoint of one attempt wants; its owner alone can read it."""
+        return self.attempt(attempt) / "token"
+
+    def preflight(self, attempt: int) -> Path:
+        """Folder of what preflight found on each node, in one attempt."""
+        return self.attempt(attempt) / "preflight"
+
     def log(self, attempt: int, role: str, index: int) -> Path:
         """Output of one process in one attempt."""
         return self.attempt(attempt) / "logs" / f"{role}-{index}.log"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from prlc.runtime.ops import token
 from prlc.schema.codec import dump
 from prlc.schema.topology import Role, Topology
 
@@ -32,27 +34,37 @@ class Run:
         folder = self.dir / "attempts" / str(number)
         folder.mkdir(parents=True)
         (folder / "nodes").write_text("127.0.0.1\n")
+        (folder / "ready").mkdir()
+        token.make(folder / "token")
         latest = self.dir / "attempts" / "latest"
         latest.unlink(missing_ok=True)
         latest.symlink_to(str(number))
 
-    def start(
-        self, role: str, code: str, index: int = 0, attempt: int = 1, program: str = sys.executable
-    ) -> subprocess.Popen[str]:
-        environment = {
+    def environment(self, attempt: int) -> dict[str, str]:
+        return {
             "PATH": os.environ["PATH"],
             "PRLC_BUNDLE": str(self.root / "bundle"),
             "PRLC_RUN_DIR": str(self.dir),
             "PRLC_ATTEMPT": str(attempt),
             "PRLC_NODES_FILE": str(self.dir / "attempts" / str(attempt) / "nodes"),
         }
+
+    def start(
+        self, role: str, code: str, index: int = 0, attempt: int = 1, program: str = sys.executable
+    ) -> subprocess.Popen[str]:
         agent = subprocess.Popen(
             [sys.executable, "-m", "prlc.runtime.agent", "--role", role, "--index", str(index), "--",
              program, "-uc", code],
-            env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=self.environment(attempt), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         self.agents.append(agent)
         return agent
+
+    def launch(self, role: str, code: str) -> subprocess.Popen[str]:
+        """A shell that starts an agent and waits for it."""
+        agent = [sys.executable, "-m", "prlc.runtime.agent", "--role", role, "--index", "0", "--", sys.executable]
+        script = shlex.join([*agent, "-uc", code]) + " & wait"
+        return subprocess.Popen(["bash", "-c", script], env=self.environment(1), text=True)
 
     def log(self, name: str, attempt: int = 1) -> str:
         return (self.dir / "attempts" / str(attempt) / "logs" / f"{name}.log").read_text()

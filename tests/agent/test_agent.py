@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from prlc.runtime.agent.listeners import holders
 from prlc.runtime.ops.events import read_lines
 from prlc.schema.topology import Endpoint, Gate, Role
 
@@ -99,7 +100,7 @@ def test_a_gate_that_passes_its_deadline_names_what_is_missing_and_fails_the_run
     assert code == 1
     cause = json.loads((it.dir / "FAILED").read_text())["cause"]
     assert "trainer-0 waited for engine: 1 of 1 engine processes not ready after 1 s" in cause
-    assert f"engine-0: http://127.0.0.1:{port}/health" in cause
+    assert f"engine-0: not up yet, no file {it.dir}/attempts/1/ready/engine-0" in cause
     assert "logs/engine-0.log" in cause
     assert cause in output
     assert ended(engine)[0] == 1, "FAILED stops the others"
@@ -114,7 +115,6 @@ def test_a_gate_on_a_file_opens_when_the_file_is_there(run: Callable[..., Run]) 
     trainer = it.start("trainer", DONE)
     eventually(lambda: "waits" in events(it, "trainer-0"))
     assert events(it, "trainer-0") == ["waits"]
-    (it.dir / "attempts" / "1" / "ready").mkdir()
     (it.dir / "attempts" / "1" / "ready" / "engine-0").touch()
     assert ended(trainer)[0] == 0
 
@@ -207,11 +207,8 @@ def test_status_zero_without_the_done_file_is_a_failure(
 
     monkeypatch.setattr(supervise, "DONE_GRACE", 0.5)
     it = run(role("trainer", finishes=True))
-    for name, value in {
-        "PRLC_BUNDLE": it.root / "bundle", "PRLC_RUN_DIR": it.dir, "PRLC_ATTEMPT": 1,
-        "PRLC_NODES_FILE": it.dir / "attempts" / "1" / "nodes",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, str(value))
+    for name, value in it.environment(1).items():
+        monkeypatch.setenv(name, value)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         assert supervise.from_environment("trainer", 0, ["true"]).run() == 1
@@ -267,11 +264,115 @@ def test_a_missing_variable_is_named() -> None:
 def test_a_service_waits_until_its_port_is_free(run: Callable[..., Run]) -> None:
     port = free_port()
     one = run(role("engine", port=port, ready="health"), role("trainer", finishes=True))
-    with socket.create_server(("127.0.0.1", port)) as foreign:
+    with socket.create_server(("127.0.0.1", port)):
         agent = one.start("engine", SERVE.format(status=200, port=port))
-        foreign.accept()[0].close()  # the agent has looked
-        foreign.accept()[0].close()
+        eventually(lambda: (one.dir / "events" / "agent-engine-0.jsonl").exists())
+        time.sleep(1.0)  # five looks at the port
         assert not (one.dir / "attempts" / "1" / "logs").exists()
     eventually(lambda: "serving" in one.log("engine-0"))
     ended(one.start("trainer", DONE))
     assert ended(agent)[0] == 0
+
+
+def test_a_port_that_stays_taken_fails_the_run_and_names_the_holder(
+    run: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prlc.runtime.agent import supervise
+
+    monkeypatch.setattr(supervise, "PORT_WAIT", 0.5)
+    port = free_port()
+    it = run(role("engine", port=port, ready="health"), role("trainer", finishes=True))
+    for name, value in it.environment(1).items():
+        monkeypatch.setenv(name, value)
+    holder = subprocess.Popen(
+        [sys.executable, "-uc", SERVE.format(status=200, port=port)],
+        env={"PATH": os.environ["PATH"], "PRLC_RUN_DIR": "/runs/other"}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline().startswith("serving")
+        eventually(lambda: next(holders(port), None))
+        assert supervise.from_environment("engine", 0, ["true"]).run() == 1
+    finally:
+        holder.kill()
+        holder.wait()
+    cause = json.loads((it.dir / "FAILED").read_text())["cause"]
+    assert f"127.0.0.1:{port} is held by process {holder.pid} of " in cause
+    assert "of the run in /runs/other" in cause
+
+
+def test_a_foreign_server_on_the_port_makes_nobody_ready(run: Callable[..., Run]) -> None:
+    """The child lives, its port answers 200, and it is not the child that answers."""
+    port = free_port()
+    it = run(
+        role("engine", port=port, ready="health"),
+        role("trainer", finishes=True, gates=(Gate(role="engine", deadline=3.0),)),
+    )
+    server = SERVE.format(status=200, port=port)
+    late = (
+        "import subprocess, sys, time\n"
+        f"subprocess.Popen([sys.executable, '-uc', {server!r}], start_new_session=True)\n"
+        "time.sleep(600)"
+    )
+    agent = it.start("engine", late)
+    code, output = ended(it.start("trainer", DONE))
+    assert code == 1, output
+    assert "engine-0: not up yet" in output
+    assert ended(agent)[0] == 1
+    for holder in holders(port):
+        os.kill(holder.pid, signal.SIGKILL)
+
+
+def test_a_mark_without_the_runs_own_server_opens_no_gate(run: Callable[..., Run]) -> None:
+    port = free_port()
+    it = run(
+        role("engine", port=port, ready="health"),
+        role("trainer", finishes=True, gates=(Gate(role="engine", deadline=1.0),)),
+    )
+    (it.dir / "attempts" / "1" / "ready" / "engine-0").touch()
+    other = subprocess.Popen(
+        [sys.executable, "-uc", SERVE.format(status=401, port=port)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline().startswith("serving")
+        eventually(lambda: next(holders(port), None))
+        code, output = ended(it.start("trainer", DONE))
+    finally:
+        other.kill()
+        other.wait()
+    assert code == 1
+    assert "refuses the run's token: another run's server" in output
+
+
+def test_the_mark_goes_when_the_process_dies(run: Callable[..., Run]) -> None:
+    port = free_port()
+    it = run(role("engine", port=port, ready="health", restarts=1), role("trainer", finishes=True))
+    agent = it.start("engine", SERVE.format(status=200, port=port))
+    mark = it.dir / "attempts" / "1" / "ready" / "engine-0"
+    eventually(mark.exists)
+    first = json.loads(mark.read_text())["pid"]
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: not mark.exists())
+    eventually(lambda: mark.exists() and json.loads(mark.read_text())["pid"] != first)
+    assert events(it, "engine-0") == ["started", "ready", "ended", "started", "ready"]
+    ended(it.start("trainer", DONE))
+    assert ended(agent)[0] == 0
+
+
+def test_an_agent_ends_with_its_launcher(run: Callable[..., Run]) -> None:
+    it = run(role("engine"))
+    parent = it.launch("engine", FOREVER)
+    pid = pid_in(it, "engine-0")
+    parent.kill()
+    parent.wait()
+    eventually(lambda: not alive(pid) or _is_zombie(pid))
+    assert not (it.dir / "FAILED").exists()
+
+
+def test_a_token_that_others_can_read_is_refused(run: Callable[..., Run]) -> None:
+    it = run(role("trainer", finishes=True))
+    (it.dir / "attempts" / "1" / "token").chmod(0o640)
+    code, output = ended(it.start("trainer", DONE))
+    assert code == 2
+    assert "must be for its owner alone (mode 600), it has 640" in output
