@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from prlc.schema import codec
 from prlc.schema.codec import UNIT_EXAMPLES, UNITS
+from prlc.schema.compat import Compat
 from prlc.schema.hardware import Cluster, Gpu
 from prlc.schema.model import Model
 from prlc.schema.orchestrator import OrchestratorConfig
@@ -29,6 +30,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "model": Model,
     "gpu": Gpu,
     "cluster": Cluster,
+    "compat": Compat,
     "plan": Plan,
     "topology": Topology,
     "trainer": TrainerConfig,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from prlc.compiler.layout import EngineLayout, Layout, PortUse, StoreLayout, TrainerLayout
 from prlc.schema.plan import Ledger, LedgerEntry
+
+if TYPE_CHECKING:
+    from prlc.compiler.resolve import Resolved
 
 BASE: dict[str, Any] = {
     "name": "example",
@@ -41,6 +44,15 @@ def merged(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
 def spec_text(part: Mapping[str, Any]) -> str:
     """run.yaml of an example."""
     return yaml.safe_dump(merged(BASE, part), sort_keys=False)
+
+
+def adjusted(resolved: Resolved, part: Mapping[str, Any]) -> Resolved:
+    """The resolved spec of a layout rule's example, with what it changes of the model: {"facts": ..., "model": ...}."""
+    return dataclasses.replace(
+        resolved,
+        facts=dataclasses.replace(resolved.facts, **part.get("facts", {})),
+        model=dataclasses.replace(resolved.model, **part.get("model", {})),
+    )
 
 
 def layout_of(part: Mapping[str, Any]) -> tuple[Layout, tuple[Ledger, ...]]:

@@ -8,7 +8,7 @@ import pytest
 from prlc.compiler import explain
 from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, LayoutRule, SpecRule
-from prlc.compiler.rules.example import layout_of, spec_text
+from prlc.compiler.rules.example import adjusted, layout_of, spec_text
 from prlc.compiler.rules.rule import Fragment
 from prlc.compiler.rules.trainable import TRAINABLE
 from prlc.schema.diagnostics import Diagnostic
@@ -27,7 +27,7 @@ def judge_spec(rule: SpecRule, part: Fragment) -> list[Diagnostic]:
 
 
 def judge_layout(rule: LayoutRule, part: Fragment) -> list[Diagnostic]:
-    return list(rule(resolved(part.get("spec", {})), *layout_of(part)))
+    return list(rule(adjusted(resolved(part.get("spec", {})), part), *layout_of(part)))
 
 
 def well_formed(found: list[Diagnostic], code: str) -> None:
