@@ -7,6 +7,8 @@ from typing import Literal
 
 from prlc.schema.fields import Seconds, doc
 
+HEAD_CHUNK_TOKENS = 1024  # tokens whose logits are alive at once: the trainer's head and its memory ledger
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:

@@ -9,7 +9,8 @@ import torch
 import torch.distributed as dist
 from prlc.runtime.replay.router import replaying
 from prlc.runtime.trainer import titan
-from prlc.runtime.trainer.loss import k3, log_probabilities, policy_loss
+from prlc.runtime.trainer.head import asking
+from prlc.runtime.trainer.loss import k3, policy_loss
 from prlc.runtime.trainer.model import Trainable
 from prlc.runtime.trainer.packing import Rows, fill_rows, plan_rows
 from prlc.runtime.transport.batches import Batch
@@ -48,8 +49,11 @@ def forward(
     temperature: float,
     replay: bool,
     backward: Callable[[torch.Tensor], None] | None,
-) -> torch.Tensor:
-    """Log probabilities of the labels, [rows, width]; `backward` gets them while replay is still on."""
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(log probabilities of the labels, entropies in nats), [rows, width] float32.
+
+    `backward` gets the log probabilities while replay is still on.
+    """
 
     def put(array: Any) -> torch.Tensor:
         return torch.from_numpy(array).to(model.device)
@@ -72,19 +76,18 @@ def forward(
         routed = put(rows.routed)
         ids = [routed[:, :, layer].contiguous() for layer in range(model.routers)]
     inputs, extra = titan.place_inputs(model.dims, tokens, {"positions": positions, "attention_masks": mask})
-    with replaying(model.module, ids):
-        logits = model.module(inputs, **extra)
-        local = logits.to_local() if hasattr(logits, "to_local") else logits
-        result = log_probabilities(local, put(rows.labels), temperature)
+    with replaying(model.module, ids), asking(model.module, put(rows.labels), temperature):
+        scores = model.module(inputs, **extra)
+        local = scores.to_local() if hasattr(scores, "to_local") else scores
         if backward is not None:
-            backward(result)
-    return result.detach()
+            backward(local[..., 0])
+    return local[..., 0].detach(), local[..., 1].detach()
 
 
 def measure(model: Trainable, micro: list[Rows], temperature: float, replay: bool) -> list[torch.Tensor]:
     """Log probabilities without gradients; the model is resharded after it."""
     with torch.no_grad():
-        out = [forward(model, rows, temperature, replay, None) for rows in micro]
+        out = [forward(model, rows, temperature, replay, None)[0] for rows in micro]
     titan.reshard(model.module)
     return out
 
@@ -128,7 +131,7 @@ def train_step(
             sums[0] += float(result.loss.detach())
             sums[1] += float(result.masked)
 
-        logprobs = forward(model, rows, temperature, settings.replay.enabled, backward)
+        logprobs, _ = forward(model, rows, temperature, settings.replay.enabled, backward)
         with_replay = k3(logprobs, engine)
         sums[2] += float(with_replay[mask].sum())
         sums[3] += float(with_replay[fresh].sum())

@@ -40,9 +40,3 @@ def k3(trainer: torch.Tensor, engine: torch.Tensor) -> torch.Tensor:
     """Estimator exp(d) - 1 - d of KL(engine || trainer) by token, d = trainer - engine, in float64."""
     d = (trainer.double() - engine.double()).clamp(-30.0, 30.0)
     return torch.expm1(d) - d
-
-
-def log_probabilities(logits: torch.Tensor, labels: torch.Tensor, temperature: float) -> torch.Tensor:
-    """Log probability of each label [B, L] under logits [B, L, V] / temperature, in float32."""
-    scaled = logits.float() / temperature
-    return torch.log_softmax(scaled, dim=-1).gather(-1, labels[..., None].long())[..., 0]

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from prlc.runtime.replay.router import routers, swap_routers
 from prlc.runtime.trainer import titan
 from prlc.runtime.trainer.attention import DenseMaskAttention
+from prlc.runtime.trainer.head import swap_head
 from prlc.schema.trainer import TrainerConfig
 
 TRAINABLE = ("qwen3_moe", "qwen3")
@@ -131,6 +132,7 @@ def build_model(settings: TrainerConfig, folder: Path, device: torch.device) -> 
         raise ModelError(f"{hf.get('num_experts', 0)} experts cannot be spread over {parallel.ep} ranks")
     config = model_config(hf, max(settings.seq_len, settings.micro_batch_tokens))
     swap_routers(config)
+    swap_head(config)
     precision = {"fp32": "float32", "bf16": "bfloat16"}[settings.precision]
     titan.full_precision_experts(settings.precision == "fp32")
     parallelism = titan.ParallelismConfig(

@@ -95,7 +95,7 @@ def main() -> None:
             def backward(logprobs: torch.Tensor, trained: torch.Tensor = trained, count: int = count) -> None:
                 (-logprobs[trained].sum() / count).backward()
 
-            result = forward(model, rows, 1.0, False, backward)
+            result, _ = forward(model, rows, 1.0, False, backward)
             loss -= float(result[trained].sum()) / count
         titan.clip_gradients(model.module, settings.optimizer.max_grad_norm, model.dims.ep_enabled)
         optimizer.step()
