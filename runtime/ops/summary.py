@@ -41,6 +41,16 @@ def over_tokens(trainer: dict[int, dict[str, Any]], name: str) -> str:
     return format(sum(r[name] * r["fresh_tokens"] for r in records) / tokens, ".3g") if tokens else "-"
 
 
+def steps_lower(trainer: dict[int, dict[str, Any]]) -> str:
+    """In how many of the steps that measured both was the mismatch KL lower with replay, as "74 of 80"."""
+    pairs = [
+        (record["mismatch_kl"], record["mismatch_kl_no_replay"])
+        for record in trainer.values()
+        if record.get("mismatch_kl") is not None and record.get("mismatch_kl_no_replay") is not None
+    ]
+    return f"{sum(replayed < natural for replayed, natural in pairs)} of {len(pairs)}" if pairs else "-"
+
+
 def table(run_dir: Path) -> list[tuple[str, str]]:
     """Rows of name and value. First and last reward are means over a tenth of the steps, at least one.
 
@@ -75,6 +85,7 @@ def table(run_dir: Path) -> list[tuple[str, str]]:
         # its mean is that of the few tokens that moved most between two versions
         ("median mismatch KL with replay", median(curve(trainer, "mismatch_kl")[1])),
         ("median mismatch KL without replay", median(curve(trainer, "mismatch_kl_no_replay")[1])),
+        ("steps where it is lower with replay", steps_lower(trainer)),
         ("mean mismatch KL, same version, with replay", over_tokens(trainer, "mismatch_kl_fresh")),
         ("mean mismatch KL, same version, without", over_tokens(trainer, "mismatch_kl_no_replay_fresh")),
         ("tokens/s", mean(curve(orchestrator, "tokens_per_second")[1], ".0f")),

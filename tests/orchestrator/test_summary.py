@@ -38,6 +38,7 @@ def test_the_table_takes_the_last_line_of_a_step(tmp_path: Path) -> None:
     assert rows["mean lag, versions"] == "2"
     assert rows["median mismatch KL with replay"] == "1e-06"
     assert rows["median mismatch KL without replay"] == "0.002"
+    assert rows["steps where it is lower with replay"] == "1 of 1"
     assert rows["last evaluation"] == "0.500 (version 2)"
 
 
