@@ -1,0 +1,152 @@
+"""Sharded state of a rank, and the FSDP units whose weights or gradients are whole on it for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prlc.compiler.ledger_activations import MICRO
+from prlc.compiler.ledger_widths import LayerShape
+from prlc.schema.plan import LedgerEntry
+
+if TYPE_CHECKING:
+    from prlc.catalog import ModelFacts
+    from prlc.compiler.layout import TrainerLayout
+    from prlc.schema.memory import TrainerMemory
+
+MASTER, GRADIENT, MOMENTS = 4, 4, 8  # bytes a parameter: all fp32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """LoRA: `copies` adapters of one rank are resident, one of them is trained; the rest of the model is frozen."""
+
+    rank: int
+    copies: int = 1
+
+
+def adapter_params(facts: ModelFacts, rank: int) -> int:
+    """Parameters of one adapter over the projections of grouped-query attention and every feed-forward."""
+    hidden, queries = facts.hidden, facts.heads * facts.head_dim
+    keys, values = facts.kv_heads * facts.head_dim, facts.kv_heads * facts.v_head_dim
+    attention = 2 * (hidden + queries) + 2 * hidden + keys + values
+    dense = 3 * (hidden + facts.intermediate) if facts.dense_layers else 0
+    experts = 3 * (facts.expert_hidden + facts.moe_intermediate) * facts.num_experts
+    shared = 3 * (hidden + facts.shared_intermediate) if facts.shared_intermediate else 0
+    return rank * (facts.layers * attention + facts.dense_layers * dense + facts.moe_layers * (experts + shared))
+
+
+def sharded_state(facts: ModelFacts, layout: TrainerLayout, adapters: Adapters | None) -> list[LedgerEntry]:
+    """Masters, gradients and moments of a rank's shard. With offload "cpu" all three are in host memory: FSDP2's
+    CPU offload keeps sharded parameters there, and their gradients and moments with them.
+    """
+    shards = layout.dp_shard * layout.cp
+    over = f"(dp_shard {layout.dp_shard} x cp {layout.cp})"
+    params = facts.total_params
+
+    def entry(what: str, count: int, width: int) -> LedgerEntry:
+        return LedgerEntry(
+            what=what, phase="always", bytes=count * width // shards, formula=f"{count} params x {width} B / {over}"
+        )
+
+    if layout.offload == "cpu":
+        return []
+    found = [entry("master weights" if adapters is None else "frozen weights", params, MASTER)]
+    if adapters is None:
+        return [*found, entry("gradients", params, GRADIENT), entry("optimizer moments", params, MOMENTS)]
+    each = adapter_params(facts, adapters.rank)
+    return [
+        *found,
+        entry("adapters", each * adapters.copies, MASTER),
+        entry("adapter gradients and moments", each, GRADIENT + MOMENTS),
+    ]
+
+
+def gathered(
+    facts: ModelFacts,
+    shape: LayerShape,
+    layout: TrainerLayout,
+    numbers: TrainerMemory,
+    width: int,
+    trained: bool,
+    fp8: bool,
+) -> list[LedgerEntry]:
+    """Whole weights and gradients. Experts are gathered over their own mesh: a unit holds 1 / ep of them."""
+    unit, routed = shape.unit, shape.routed // layout.ep
+    whole = unit + routed
+    ends = facts.params.get("embedding", 0) + facts.params.get("lm_head", 0)
+    names = "embedding" if facts.tied else "embedding + head"
+    units = numbers.gathered_units
+    found = [
+        LedgerEntry(
+            what="embedding and head",
+            phase=MICRO,
+            bytes=ends * width,
+            formula=f"{ends} params of {names} x {width} B, whole through forward and backward",
+        ),
+        LedgerEntry(
+            what="gathered units",
+            phase="backward",
+            bytes=units * whole * width,
+            formula=f"{units} units x {width} B x ({unit} dense + {routed} routed at ep {layout.ep})",
+        ),
+    ]
+    if layout.dp_shard * layout.cp > 1:
+        end = facts.vocab * facts.hidden
+        found.append(
+            LedgerEntry(
+                what="all-gather staging",
+                phase=MICRO,
+                bytes=end * width,
+                formula=f"{end} params of the largest end unit x {width} B, copied out of the collective's buffer",
+            )
+        )
+    if trained:
+        end = facts.vocab * facts.hidden
+        found += [
+            LedgerEntry(
+                what="head gradient",
+                phase="backward",
+                bytes=end * width,
+                formula=f"{end} params x {width} B, whole until its unit is reduced",
+            ),
+            LedgerEntry(
+                what="gradients awaiting reduction",
+                phase="backward",
+                bytes=whole * (width + 4),
+                formula=f"{whole} of one unit x {width} B, and x 4 B as input of the reduce-scatter",
+            ),
+        ]
+    if fp8:
+        found.append(
+            LedgerEntry(
+                what="fp8 weights",
+                phase="backward",
+                bytes=2 * whole,
+                formula=f"{whole} of one unit x 1 B, and its transpose",
+            )
+        )
+    return found
+
+
+def update(facts: ModelFacts, shape: LayerShape, layout: TrainerLayout) -> LedgerEntry:
+    """AdamW goes one tensor at a time: two fp32 temporaries of the largest shard."""
+    largest = max(facts.vocab * facts.hidden, shape.routed // 3, facts.hidden * max(facts.intermediate, 1))
+    shards = layout.dp_shard * layout.cp
+    return LedgerEntry(
+        what="optimizer temporaries",
+        phase="optimizer",
+        bytes=2 * 4 * largest // shards,
+        formula=f"2 x 4 B x {largest} params of the largest tensor / {shards} shards",
+    )
+
+
+def published(facts: ModelFacts, layout: TrainerLayout, width: int) -> LedgerEntry:
+    """Weight sync: every shard cast to the published dtype at once (prlc.runtime.trainer.weights)."""
+    shards = layout.dp_shard * layout.cp
+    return LedgerEntry(
+        what="weights to publish",
+        phase="sync",
+        bytes=facts.total_params * width // shards,
+        formula=f"{facts.total_params} params x {width} B / {shards} shards",
+    )
