@@ -5,6 +5,7 @@ Generation: POST /inference/v1/generate (needs --enable-scale-out). Others need 
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import re
@@ -20,6 +21,14 @@ from prlc.schema.orchestrator import OrchestratorConfig
 REJECTED = re.compile(r"serves (on|again)")
 
 DROPPED = (httpx.ReadError, httpx.RemoteProtocolError)
+BUSY = 503
+BUSY_WAITS = (0.25, 0.5, 1.0, 2.0, 4.0)  # seconds before the next try of a request that was refused as BUSY
+
+
+class _Refused(EngineFailure):
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class HttpEngine:
@@ -36,6 +45,7 @@ class HttpEngine:
     ) -> None:
         self.name, self.url, self.config, self.client = name, url, config, client
         self.generate_url, self.abort_urls = generate_url or url, abort_urls or (url,)
+        self._sent: dict[str, list[str]] = {}  # request -> ids of its tries that a server may be working on
 
     async def generate(
         self,
@@ -45,8 +55,12 @@ class HttpEngine:
         max_tokens: int,
         cache_salt: str,
         routed_start: int | None,
+        stop_token_ids: tuple[int, ...] = (),
     ) -> Turn:
-        """Continue `tokens`. Raises EngineFailure."""
+        """Continue `tokens`. Raises EngineFailure, at the latest when request_deadline has passed.
+
+        A request that failed or was cancelled may still run on a server: `abort` ends it.
+        """
         sampling: dict[str, Any] = {
             "temperature": self.config.sampling.temperature,
             "max_tokens": max_tokens,
@@ -55,23 +69,17 @@ class HttpEngine:
             "min_p": 0.0,
             "logprobs": 0,
         }
+        if stop_token_ids:
+            sampling["stop_token_ids"] = list(stop_token_ids)
         if routed_start is not None:
             sampling["routed_experts_prompt_start"] = routed_start
         body = {
-            "request_id": request_id,
             "token_ids": tokens,
             "sampling_params": sampling,
             "cache_salt": cache_salt,
         }
-        url = f"{self.generate_url}/inference/v1/generate"
-        try:
-            answer = await self._post(url, body, self.config.request_deadline)
-        except EngineFailure as error:
-            if not isinstance(error.__cause__, DROPPED):
-                raise
-            # A kept connection that the server closed just then; a dead server refuses the second one.
-            body["request_id"] = f"{request_id}-again"
-            answer = await self._post(url, body, self.config.request_deadline)
+        answer = await self._ask(request_id, body)
+        del self._sent[request_id]
         try:
             choice = answer["choices"][0]
             if choice.get("finish_reason") == "abort":
@@ -87,6 +95,31 @@ class HttpEngine:
             raise EngineFailure(f"{self.name}: an answer that cannot be used: {error!r}") from error
         return Turn(out, logprobs, versions, rows.tobytes(), len(rows))
 
+    async def _ask(self, request_id: str, body: dict[str, Any]) -> Any:
+        """Send a request: again while the server is busy, and once more after a lost connection."""
+        end = asyncio.get_running_loop().time() + self.config.request_deadline
+        url = f"{self.generate_url}/inference/v1/generate"
+        sent = self._sent.setdefault(request_id, [])
+        waits, lost = iter(BUSY_WAITS), False
+        while True:
+            # Each try has an id of its own: a server refuses one that it still knows.
+            name = f"{request_id}-again" if lost else request_id
+            if name not in sent:
+                sent.append(name)
+            left = end - asyncio.get_running_loop().time()
+            try:
+                return await self._post(url, {**body, "request_id": name}, left)
+            except _Refused as error:
+                wait = next(waits, None) if error.status == BUSY else None
+                if wait is None:
+                    raise
+                await asyncio.sleep(min(wait, max(left, 0.0)))
+            except EngineFailure as error:
+                # A kept connection that the server closed just then; a dead server refuses the second one.
+                if lost or not isinstance(error.__cause__, DROPPED):
+                    raise
+                lost = True
+
     def _rows(self, text: str) -> np.ndarray[Any, Any]:
         """Rows of the layers with experts; dense layers come first and are zero."""
         rows = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
@@ -97,10 +130,17 @@ class HttpEngine:
         return np.ascontiguousarray(rows[:, dense:])
 
     async def abort(self, request_ids: list[str]) -> None:
-        """End requests; the server knows them under a prefix. Raises EngineFailure."""
-        body = {"request_ids": [f"generate-tokens-{name}" for name in request_ids]}
-        for url in self.abort_urls:
-            await self._post(f"{url}/abort_requests", body, self.config.admin_deadline)
+        """End every try of these requests that a server may be working on. Raises EngineFailure of this engine."""
+        # The server knows a request under a prefix.
+        names = [f"generate-tokens-{name}" for request in request_ids for name in self._sent.pop(request, [])]
+        if not names:
+            return
+        body = {"request_ids": names}
+        calls = (self._post(f"{url}/abort_requests", body, self.config.admin_deadline) for url in self.abort_urls)
+        for url, result in zip(self.abort_urls, await asyncio.gather(*calls, return_exceptions=True), strict=True):
+            # Behind a router any engine may have it; one that is away is the matter of its own slot.
+            if isinstance(result, BaseException) and (url == self.url or not isinstance(result, EngineFailure)):
+                raise result
 
     async def pause(self) -> None:
         """Stop stepping, keep requests and their KV. Raises EngineFailure."""
@@ -139,11 +179,17 @@ class HttpEngine:
         self, url: str, body: dict[str, Any], deadline: float, headers: dict[str, str] | None = None
     ) -> Any:
         try:
-            answer = await self.client.post(url, json=body, timeout=deadline, headers=headers)
+            # httpx bounds each read and write, but not the whole.
+            async with asyncio.timeout(deadline):
+                answer = await self.client.post(url, json=body, timeout=None, headers=headers)
+        except TimeoutError:
+            raise EngineFailure(f"{self.name}: {url}: no answer in time") from None
         except httpx.HTTPError as error:
             raise EngineFailure(f"{self.name}: {url}: {type(error).__name__} {error}") from error
         if answer.status_code >= 300:
-            raise EngineFailure(f"{self.name}: {url} answered {answer.status_code}: {answer.text[:1000]}")
+            raise _Refused(
+                f"{self.name}: {url} answered {answer.status_code}: {answer.text[:1000]}", answer.status_code
+            )
         try:
             return answer.json() if answer.content else None
         except ValueError:
