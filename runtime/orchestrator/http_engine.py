@@ -45,7 +45,9 @@ class HttpEngine:
     ) -> None:
         self.name, self.url, self.config, self.client = name, url, config, client
         self.generate_url, self.abort_urls = generate_url or url, abort_urls or (url,)
-        self._sent: dict[str, list[str]] = {}  # request -> ids of its tries that a server may be working on
+        # Request -> ids of its tries that a server may be working on: of calls that go on, and of calls given up.
+        self._open: dict[str, list[str]] = {}
+        self._given_up: dict[str, list[str]] = {}
 
     async def generate(
         self,
@@ -78,8 +80,12 @@ class HttpEngine:
             "sampling_params": sampling,
             "cache_salt": cache_salt,
         }
-        answer = await self._ask(request_id, body)
-        del self._sent[request_id]
+        try:
+            answer = await self._ask(request_id, body)
+        except BaseException:
+            self._given_up[request_id] = self._open.pop(request_id)
+            raise
+        del self._open[request_id]
         try:
             choice = answer["choices"][0]
             if choice.get("finish_reason") == "abort":
@@ -99,7 +105,7 @@ class HttpEngine:
         """Send a request: again while the server is busy, and once more after a lost connection."""
         end = asyncio.get_running_loop().time() + self.config.request_deadline
         url = f"{self.generate_url}/inference/v1/generate"
-        sent = self._sent.setdefault(request_id, [])
+        sent = self._open.setdefault(request_id, [])
         waits, lost = iter(BUSY_WAITS), False
         while True:
             # Each try has an id of its own: a server refuses one that it still knows.
@@ -131,8 +137,10 @@ class HttpEngine:
 
     async def abort(self, request_ids: list[str]) -> None:
         """End every try of these requests that a server may be working on. Raises EngineFailure of this engine."""
-        # The server knows a request under a prefix.
-        names = [f"generate-tokens-{name}" for request in request_ids for name in self._sent.pop(request, [])]
+        tries = [
+            name for request in request_ids for name in [*self._open.get(request, ()), *self._given_up.pop(request, ())]
+        ]
+        names = [f"generate-tokens-{name}" for name in tries]  # as the server calls them
         if not names:
             return
         body = {"request_ids": names}
