@@ -37,7 +37,9 @@ class Chat:
             )
         return list(self.renderer.render(messages, tools=tools, add_generation_prompt=True).token_ids)
 
-    def extension(self, prompt: list[int], completion: list[int], messages: Wire, new: int, tools: Wire | None) -> Any:
+    def extension(
+        self, prompt: list[int], completion: list[int], messages: Wire, new: int, tools: Wire | None
+    ) -> list[int]:
         """Tokens of the last `new` messages, up to the model's next word; they follow `prompt` + `completion`.
 
         Raises RolloutFailed where they cannot be appended without changing what stands before them.

@@ -83,7 +83,8 @@ class PolicyClient(Client):
         previous = turn.previous_renderer_token_ids()
         if previous is None or [*previous[0], *previous[1]] != policy.tokens:
             raise RolloutFailed("the program rewrote its history; a rollout is one growing sequence of tokens")
-        return list(self.chat.extension(*previous, messages, len(turn.tail), tools))
+        prompt, completion = previous
+        return self.chat.extension(prompt, completion, messages, len(turn.tail), tools)
 
 
 class PolicyInterception(InterceptionServer):

@@ -83,7 +83,7 @@ class HttpEngine:
         try:
             answer = await self._ask(request_id, body)
         except BaseException:
-            self._given_up[request_id] = self._open.pop(request_id)
+            self._given_up[request_id] = self._open.pop(request_id, [])
             raise
         del self._open[request_id]
         try:
