@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prlc.catalog import params
 from prlc.catalog.errors import CatalogError
+from prlc.catalog.kv import state_bytes
 from prlc.catalog.shapes import Config, count_mixers, full_attention_layers, layer_kinds, num_experts
 from prlc.schema.model import AttentionKind, Model
 
@@ -45,6 +46,7 @@ class ModelFacts:
     linear_layers: int  # Mamba-2 or gated-delta-net layers
     mamba_heads: int  # state heads of a Mamba-2 or gated-delta-net layer
     mamba_groups: int  # B/C groups of Mamba-2; key heads of gated delta net
+    state_bytes: int  # one sequence's recurrent state in all linear layers, as vLLM keeps it
     params: Mapping[str, int]  # component -> parameters of the main model
     mtp_params: int
     total_params: int  # main model, MTP and vision apart
@@ -105,6 +107,7 @@ def _facts(model: Model, c: Config) -> ModelFacts:
         linear_layers=linear,
         mamba_heads=int(c.get("mamba_num_heads") or c.get("linear_num_value_heads") or 0) if linear else 0,
         mamba_groups=int(c.get("n_groups") or c.get("linear_num_key_heads") or 0) if linear else 0,
+        state_bytes=state_bytes(model),
         params=main,
         mtp_params=sum(mtp.values()),
         total_params=sum(main.values()),

@@ -1,12 +1,25 @@
 """Memory of an engine's most loaded GPU, part by part in bytes, and the KV pool that it leaves.
 
-Sources: DeepEP config.hpp (buffers), vLLM v1/kv_cache_interface.py (KV rows), vLLM all2all.py (buffer sizes).
+vLLM measures everything but the KV cache in one profiling step, keeps it reserved and gives the rest of its share
+to the cache, so every part counts always. Coefficients: catalog/kernels/memory-engine.yaml. Sources: vLLM 0.32.0
+v1/worker/gpu_worker.py, model_executor/layers/fused_moe/experts (workspace_shapes), distributed all2all.py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prlc.catalog.memory import engine_memory
+from prlc.compiler.ledger_buffers import (
+    NORMAL_BUFFER,
+    engine_communicators,
+    low_latency_bytes,
+    normal_buffers,
+    process_entries,
+)
+from prlc.compiler.ledger_kv import kv_token_bytes, pool_tokens, sequence_bytes
+from prlc.compiler.ledger_weights import engine_weights, weight_entries
+from prlc.compiler.ledger_widths import attention_width, expert_matrices
 from prlc.schema.plan import Ledger, LedgerEntry
 
 if TYPE_CHECKING:
@@ -14,152 +27,124 @@ if TYPE_CHECKING:
     from prlc.compiler.layout import EngineLayout
     from prlc.schema.hardware import Gpu
 
-GIB = 2**30
-FIXED_CUDA = 2 * GIB  # CUDA context and NCCL
-FIXED_CPU = GIB  # interpreter, torch, vLLM's processes
-GRAPHS = 2 * GIB  # CUDA graph pools of decode steps; an assumption, it depends on the captured sizes
-FP8_BYTES = 1 + 4 / 128**2  # one fp32 scale a block of 128 x 128
-WIDTH = {"fp32": 4.0, "bf16": 2.0, "fp8": 2.0}  # of what fp8 leaves alone: embedding, head, norms, router
-REPLICATED = ("norms", "router", "router_correction_bias", "indexer", "shared_expert_gate")
-WIDE = (
-    "embedding",
-    "lm_head",
-    "norms",
-    "router",
-    "router_correction_bias",
-    "shared_expert_gate",
-)  # never fp8
-LINEAR_STATE = 128 * 128 * 4  # bytes of one head's fp32 state, an upper bound over the catalog's hybrids
+__all__ = ["engine_ledger", "engine_weights", "kv_pool", "kv_token_bytes", "low_latency_bytes", "sequence_bytes"]
+
+FIXED_CPU = 2**30  # interpreter, torch and vLLM's processes
+GROUP_ROWS = 128  # rows that a grouped FP8 GEMM pads each expert's group to
 
 
-def low_latency_bytes(tokens: int, hidden: int, experts: int) -> int:
-    """DeepEP low-latency buffer of a rank. Source: DeepEP config.hpp LowLatencyLayout.
+def _always(what: str, size: float, formula: str) -> LedgerEntry:
+    return LedgerEntry(what=what, phase="always", bytes=int(size), formula=formula)
 
-    >>> round(low_latency_bytes(128, 7168, 256) / 2**20)
-    1820
+
+def _experts(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[int, str]:
+    """Workspaces of the fused experts in one step: the input of the second GEMM, the output of the first, the result.
+
+    Rows are those that a rank receives at most: all of a padded batch under low latency, its tokens' copies else.
     """
-    dispatch = 16 + max(2 * hidden, hidden + 4 * hidden // 128)
-    combine = 4 * hidden // 128 + 2 * hidden
-    counts = -(-4 * experts // 128) * 128
+    tokens, hidden, ffn = layout.max_num_batched_tokens, facts.expert_hidden, facts.moe_intermediate
+    shards = 1 if layout.expert_parallel else layout.tp
+    first = (expert_matrices(facts) - 1) * ffn // shards  # gate and up side by side, or up alone
+    wide, narrow = max(first, hidden), max(ffn // shards, hidden)
+    cache = 1 if precision == "fp8" else 2
+    if layout.all2all == "deepep_low_latency":
+        rows = facts.num_experts * tokens
+        size = rows * 2 * (wide + ffn // shards + hidden)
+        return size, f"{facts.num_experts} experts x {tokens} tokens x 2 B x ({wide} + {ffn // shards} + {hidden})"
+    seen = tokens
+    if layout.expert_parallel and layout.all2all == "allgather_reducescatter":
+        seen *= layout.dp
+    rows, text = seen * facts.top_k, f"{seen} tokens x top {facts.top_k}"
+    if precision == "fp8":
+        padding = facts.num_experts // max(1, layout.ep) * GROUP_ROWS
+        rows, text = rows + padding, f"({text} + {padding} padding)"
+    size = rows * (2 * wide + cache * narrow) + seen * hidden * 2
+    return size, f"{text} x (2 x {wide} + {cache} x {narrow}) B + {seen} x {hidden} x 2 B"
+
+
+def _attention(facts: ModelFacts, layout: EngineLayout) -> tuple[int, str]:
+    """What attention of one layer holds beside the residual stream in a prefill step."""
+    numbers = engine_memory()
+    tokens, width = layout.max_num_batched_tokens, attention_width(facts) // layout.tp
+    size = int(numbers.attention * width * tokens)
+    text = f"{tokens} tokens x {numbers.attention:g} B x qkv {width}"
+    latent = facts.kv_lora_rank or 0
+    if facts.attention_kind == "dsa":
+        rows = numbers.sparse_factor * layout.max_model_len
+        size += rows * 2 * (latent + facts.rope_dim) + numbers.indexer_logits
+        text += (
+            f" + {rows} rows x {latent + facts.rope_dim} x 2 B + indexer logits {numbers.indexer_logits // 2**20} MiB"
+        )
+    elif latent:
+        rows = min(numbers.latent_rows, 8 * layout.max_model_len)
+        heads = facts.heads // layout.tp
+        row = heads * (facts.head_dim - facts.rope_dim + facts.v_head_dim) + latent + facts.rope_dim
+        size += rows * 2 * row
+        text += f" + {rows} cached rows x {row} x 2 B"
+    return size, text
+
+
+def _feed_forward(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[int, str]:
+    numbers, tokens = engine_memory(), layout.max_num_batched_tokens
+    width = max(facts.intermediate, facts.shared_intermediate) // layout.tp
+    size, text = int(numbers.ffn * width * tokens), f"{tokens} tokens x {numbers.ffn:g} B x ffn {width}"
+    if not facts.num_experts:
+        return size, text
+    experts, formula = _experts(facts, layout, precision)
+    return (size + experts, f"{text} + {formula}") if width else (experts, formula)
+
+
+def _workspace(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[LedgerEntry, ...]:
+    """The residual stream of a step, and the larger of what attention and the feed-forward need in turn."""
+    numbers, tokens = engine_memory(), layout.max_num_batched_tokens
+    scale = 2 if precision == "fp32" else 1
+    attention, forward = _attention(facts, layout), _feed_forward(facts, layout, precision)
+    size, text = max(attention, forward)
+    stream = int(numbers.hidden * facts.hidden * tokens * scale)
+    sampled = min(layout.max_num_seqs, tokens)
+    whole = f"{tokens} tokens x {numbers.hidden:g} B x hidden {facts.hidden}"
     return (
-        2 * max(tokens * dispatch, experts * tokens * combine)
-        + 2 * experts * tokens * max(dispatch, combine)
-        + 2 * counts
+        _always("step activations", stream, whole),
+        _always("step workspace", size * scale, text),
+        _always(
+            "logits", sampled * facts.vocab * numbers.logits, f"{sampled} x vocab {facts.vocab} x {numbers.logits:g} B"
+        ),
     )
 
 
-def _weights(facts: ModelFacts, layout: EngineLayout, precision: str) -> tuple[int, int]:
-    """(bytes outside routed experts, bytes of routed experts) on the most loaded GPU."""
-    wide = WIDTH[precision]
-    narrow = FP8_BYTES if precision == "fp8" else wide
-    latent = 0
-    if facts.kv_lora_rank:  # the down-projections of MLA are whole on every rank
-        latent = facts.layers * facts.hidden * ((facts.q_lora_rank or 0) + facts.kv_lora_rank + facts.rope_dim)
-    outside = 0.0
-    for name, count in facts.params.items():
-        if name == "routed_experts":
-            continue
-        each = wide if name in WIDE else narrow
-        if name in REPLICATED:
-            outside += count * each
-        elif name == "attention":
-            whole = min(latent, count)
-            outside += (whole + (count - whole) / layout.tp) * each
-        else:
-            outside += count / layout.tp * each
-    ranks = layout.ep if layout.expert_parallel else layout.tp
-    return int(outside), int(facts.params.get("routed_experts", 0) / ranks * narrow)
-
-
-def engine_weights(facts: ModelFacts, layout: EngineLayout, precision: str) -> int:
-    """Bytes of weights on the most loaded GPU; MTP layers are not served."""
-    return sum(_weights(facts, layout, precision))
-
-
-def kv_token_bytes(facts: ModelFacts, layout: EngineLayout, precision: str) -> int:
-    """KV bytes that one token more costs on one GPU; the cache stays bf16 under fp8 weights."""
-    width = 4 if precision == "fp32" else 2
-    if facts.kv_lora_rank:
-        row = (facts.kv_lora_rank + facts.rope_dim) * width
-        index = facts.index_head_dim + facts.index_head_dim // 128 * 4
-        return facts.attention_layers * row + facts.indexer_layers * index
-    shards = min(layout.tp, facts.kv_heads)
-    return facts.attention_layers * (facts.head_dim + facts.v_head_dim) * width * facts.kv_heads // shards
-
-
-def sequence_bytes(facts: ModelFacts, layout: EngineLayout, precision: str) -> int:
-    """Bytes on one GPU of a sequence whatever its length: sliding windows and recurrent states."""
-    width = 4 if precision == "fp32" else 2
-    total = 0
-    if facts.sliding_window:
-        sliding = max(0, facts.layers - facts.attention_layers - facts.linear_layers)
-        heads = facts.kv_heads // min(layout.tp, facts.kv_heads)
-        window = min(facts.sliding_window, layout.max_model_len)
-        total += sliding * window * heads * (facts.head_dim + facts.v_head_dim) * width
-    return total + facts.linear_layers * facts.mamba_heads * LINEAR_STATE // layout.tp
-
-
-def _all2all(facts: ModelFacts, layout: EngineLayout) -> tuple[int, str]:
+def _all2all(facts: ModelFacts, layout: EngineLayout) -> LedgerEntry | None:
     tokens, hidden, experts = layout.max_num_batched_tokens, facts.expert_hidden, facts.num_experts
+    what = "expert all-to-all buffers"
     if layout.all2all == "deepep_low_latency":
-        size = low_latency_bytes(tokens, hidden, experts) + experts * tokens * hidden
-        return (
-            size,
-            f"LowLatencyLayout({tokens} tokens, hidden {hidden}, {experts} experts) + received E x T x H",
-        )
+        size = low_latency_bytes(tokens, hidden, experts) + experts * tokens * hidden + NORMAL_BUFFER
+        text = f"LowLatencyLayout({tokens} tokens, hidden {hidden}, {experts} experts) + received E x T x H"
+        return _always(what, size, f"{text} + 1 GiB for NVLink")
     if layout.all2all == "deepep_high_throughput":
-        apart = layout.replicas < len(layout.nodes)  # a replica spans nodes
-        return (2 if apart else 1) * GIB, "1 GiB NVLink" + (" + 1 GiB RDMA" if apart else "")
+        return normal_buffers(what, layout.replicas < len(layout.nodes))  # a replica spans nodes
     if layout.all2all == "allgather_reducescatter" and layout.expert_parallel:
         size = 2 * tokens * layout.dp * hidden * 2
-        return size, f"2 x {tokens} tokens x dp {layout.dp} x hidden {hidden} x 2 B"
-    return 0, "none"
+        return _always(what, size, f"2 x {tokens} tokens x dp {layout.dp} x hidden {hidden} x 2 B")
+    return None
 
 
 def _resident(
     facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool
 ) -> tuple[LedgerEntry, ...]:
     """Everything but the KV pool."""
-    cuda = gpu.device == "cuda"
-    outside, routed = _weights(facts, layout, precision)
-    ranks = f"ep {layout.ep}" if layout.expert_parallel else f"tp {layout.tp}"
-    each = f"{FP8_BYTES:.5f}" if precision == "fp8" else f"{WIDTH[precision]:g}"
-    tokens, width = layout.max_num_batched_tokens, 4 if precision == "fp32" else 2
-    ffn = max(facts.intermediate, facts.shared_intermediate + facts.top_k * facts.moe_intermediate) // layout.tp
-    step = tokens * width * (6 * facts.hidden + 3 * ffn + 2 * facts.top_k * facts.expert_hidden)
-    logits = min(layout.max_num_seqs, tokens) * facts.vocab * 8
-    found = [
-        LedgerEntry(
-            what="weights outside experts", phase="always", bytes=outside,
-            formula=f"({facts.total_params} - {facts.params.get('routed_experts', 0)} params) over tp {layout.tp}, "
-            f"norms, router and latent projections whole, linear weights x {each} B, rest x {WIDTH[precision]:g} B",
-        ),
-        LedgerEntry(
-            what="routed expert weights", phase="always", bytes=routed,
-            formula=f"{facts.params.get('routed_experts', 0)} params / {ranks} x {each} B",
-        ),
-        LedgerEntry(
-            what="step workspace", phase="prefill", bytes=step,
-            formula=f"{tokens} tokens x {width} B x (6 x hidden {facts.hidden} + 3 x ffn {ffn} "
-            f"+ 2 x top {facts.top_k} x hidden)",
-        ),
-        LedgerEntry(
-            what="logits", phase="decode", bytes=logits,
-            formula=f"{min(layout.max_num_seqs, tokens)} sequences x vocab {facts.vocab} x 8 B",
-        ),
-    ]  # fmt: skip
-    size, text = _all2all(facts, layout)
-    if size:
-        found.append(LedgerEntry(what="expert all-to-all buffers", phase="always", bytes=size, formula=text))
+    found = [*weight_entries(facts, layout, precision), *_workspace(facts, layout, precision)]
+    buffers = _all2all(facts, layout)
+    if buffers:
+        found.append(buffers)
     if router_replay and facts.num_experts:
-        ids = tokens * facts.layers * facts.top_k * 4
+        tokens = layout.max_num_batched_tokens
         text = f"{tokens} tokens x {facts.layers} layers x top {facts.top_k} x 4 B"
-        found.append(LedgerEntry(what="router-replay buffer", phase="always", bytes=ids, formula=text))
-    if cuda:
-        found.append(LedgerEntry(what="CUDA graphs", phase="decode", bytes=GRAPHS, formula="2 GiB"))
-    fixed = FIXED_CUDA if cuda else FIXED_CPU
-    what = "2 GiB: CUDA context and NCCL" if cuda else "1 GiB: interpreter, torch and vLLM"
-    found.append(LedgerEntry(what="fixed", phase="always", bytes=fixed, formula=what))
+        found.append(_always("router-replay buffer", tokens * facts.layers * facts.top_k * 4, text))
+    if gpu.device == "cuda":
+        numbers = engine_memory()
+        found.append(_always("CUDA graphs", numbers.graphs, f"{numbers.graphs // 2**20} MiB"))
+        found += process_entries(numbers, engine_communicators(layout))
+    else:
+        found.append(_always("fixed", FIXED_CPU, "1 GiB: interpreter, torch and vLLM"))
     return tuple(found)
 
 
@@ -173,22 +158,22 @@ def kv_pool(facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, r
     else:
         used = sum(entry.bytes for entry in _resident(facts, gpu, layout, precision, router_replay))
         pool = max(0, int(gpu.memory * layout.gpu_memory_utilization) - used)
-    shared = pool - layout.max_num_seqs * sequence_bytes(facts, layout, precision)
-    return pool, max(0, shared) // max(1, kv_token_bytes(facts, layout, precision))
+    return pool, pool_tokens(facts, layout, precision, pool)
 
 
 def engine_ledger(facts: ModelFacts, gpu: Gpu, layout: EngineLayout, precision: str, router_replay: bool) -> Ledger:
     """Ledger of one GPU of the role (`hbm`), or of its one server on a CPU (`host`), KV pool included."""
     token = kv_token_bytes(facts, layout, precision)
-    pool = LedgerEntry(
-        what="KV pool",
-        phase="decode",
-        bytes=layout.kv_bytes,
-        formula=f"{layout.kv_tokens} tokens x {token} B a GPU",
-    )
+    text = f"{layout.kv_tokens} tokens x {token} B a GPU"
+    fixed = sequence_bytes(facts, layout, precision)
+    if fixed:
+        text += f" with {fixed} B of windows and states a sequence"
     return Ledger(
         role=layout.role,
         resource="hbm" if gpu.device == "cuda" else "host",
         capacity=int(gpu.memory),
-        entries=(*_resident(facts, gpu, layout, precision, router_replay), pool),
+        entries=(
+            *_resident(facts, gpu, layout, precision, router_replay),
+            _always("KV pool", layout.kv_bytes, text),
+        ),
     )

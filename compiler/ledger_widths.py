@@ -64,6 +64,12 @@ def attention_width(facts: ModelFacts) -> int:
     return max(full, linear)
 
 
+def expert_matrices(facts: ModelFacts) -> int:
+    """Matrices of one routed expert: gate, up and down, or up and down alone."""
+    each = facts.moe_layers * facts.num_experts * facts.expert_hidden * facts.moe_intermediate
+    return facts.params["routed_experts"] // each if each else 3
+
+
 def layer_shape(facts: ModelFacts) -> LayerShape:
     """The layer that holds most: with experts where there are any, and the larger kind of mixer."""
     params = facts.params
@@ -76,12 +82,13 @@ def layer_shape(facts: ModelFacts) -> LayerShape:
     else:
         forward = params.get("dense_mlp", 0) // max(1, facts.dense_layers)
     apart = facts.dense_layers + facts.moe_layers < facts.layers
+    gated = expert_matrices(facts)  # the coefficients count a gate, an up projection and their product
     return LayerShape(
         hidden=facts.hidden,
         attention=attention_width(facts),
-        ffn=facts.shared_intermediate if facts.moe_layers else facts.intermediate,
+        ffn=facts.shared_intermediate * gated // 3 if facts.moe_layers else facts.intermediate,
         routed_hidden=facts.top_k * facts.expert_hidden,
-        routed_ffn=facts.top_k * facts.moe_intermediate,
+        routed_ffn=facts.top_k * facts.moe_intermediate * gated // 3,
         unit=max(mixer, forward) if apart else mixer + forward,
         routed=params.get("routed_experts", 0) // max(1, facts.moe_layers),
     )
