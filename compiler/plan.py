@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -15,11 +16,13 @@ from prlc.compiler.ledger_engine import engine_ledger
 from prlc.compiler.ledger_host import host_ledgers
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.pins import with_pins
+from prlc.compiler.preflight import preflight_config, preflight_launches
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
 from prlc.compiler.slurm import SAVE_MARGIN, signal_seconds, slurm_options
 from prlc.compiler.solve import NoLayout, Solution, solve
 from prlc.compiler.topology import topology
+from prlc.compiler.wishes import gain, settle, told
 from prlc.schema.diagnostics import Diagnostic, Note
 from prlc.schema.plan import (
     Alternative,
@@ -47,10 +50,12 @@ def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tup
         return None, found
     for rule in SPEC_RULES:
         found.extend(rule(resolved))
+    found = judged(found, resolved.spec.strict)
     if any(d.severity == "error" for d in found):
         return None, found
+    settled, concessions = settle(resolved)
     try:
-        solution = solve(resolved)
+        solution = solve(settled)
     except NoLayout as error:
         found.append(
             Diagnostic(
@@ -66,9 +71,17 @@ def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tup
     ledgers = all_ledgers(resolved, layout)
     for layout_rule in LAYOUT_RULES:
         found.extend(layout_rule(resolved, layout, ledgers))
+    found = judged(found, resolved.spec.strict)
     if any(d.severity == "error" for d in found):
         return None, found
-    return _assemble(resolved, solution, ledgers, text, found), found
+    made = _assemble(resolved, solution, ledgers, text, found)
+    reasons = told(made.decisions, concessions, resolved.spec.prefer, gain(resolved, concessions, solution.best.step))
+    return dataclasses.replace(made, decisions=reasons), found
+
+
+def judged(found: list[Diagnostic], strict: bool) -> list[Diagnostic]:
+    """The diagnostics; with `strict` every warning is an error."""
+    return [dataclasses.replace(d, severity="error") for d in found] if strict else found
 
 
 def all_ledgers(resolved: Resolved, layout: Layout) -> tuple[Ledger, ...]:
@@ -88,19 +101,18 @@ def _assemble(
     grace = signal_seconds(spec.slurm, solution.best.step) - SAVE_MARGIN
     roles = topology(spec.name, layout, resolved.gpu.device, grace)
     trainer, orchestrator = trainer_config(resolved, layout), orchestrator_config(resolved, layout)
-    started = launches(
-        LaunchInputs(
-            spec=spec,
-            model=resolved.model,
-            facts=facts,
-            gpu=resolved.gpu,
-            cluster=resolved.cluster,
-            layout=layout,
-            topology=roles,
-            trainer=trainer,
-            orchestrator=orchestrator,
-        )
+    inputs = LaunchInputs(
+        spec=spec,
+        model=resolved.model,
+        facts=facts,
+        gpu=resolved.gpu,
+        cluster=resolved.cluster,
+        layout=layout,
+        topology=roles,
+        trainer=trainer,
+        orchestrator=orchestrator,
     )
+    preflight = preflight_config(inputs, ledgers)
     row_bytes = 1 if facts.num_experts <= 256 else 2
     return Plan(
         compiler=version("prlc"),
@@ -148,6 +160,8 @@ def _assemble(
         topology=roles,
         trainer=trainer,
         orchestrator=orchestrator,
-        launches=started,
+        launches=launches(inputs),
+        preflight=preflight,
+        checks=preflight_launches(inputs, preflight),
         slurm=slurm_options(resolved, solution.best.step),
     )

@@ -8,6 +8,8 @@ from typing import Literal
 from prlc.schema.fields import Auto, Seconds, doc
 from prlc.schema.orchestrator import Environment
 
+Wish = Literal["router_replay", "disaggregate"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -196,3 +198,8 @@ class RunSpec:
     slurm: SlurmSpec = doc("Batch job.", factory=SlurmSpec)
     runtime: Runtime = doc("Environment and run directory.", factory=Runtime)
     seed: int = doc("Seed of the run.", default=0)
+    prefer: tuple[Wish, ...] = doc(
+        "Which wish wins where two that are left to auto exclude each other, first wins.",
+        default=("router_replay", "disaggregate"),
+    )
+    strict: bool = doc("Warnings are errors.", default=False)

@@ -59,6 +59,7 @@ from prlc.compiler.rules.rule import LayoutRule, SpecRule
 from prlc.compiler.rules.schedule import (
     batch_in_flight,
     compare_needs_replay,
+    every_wish_once,
     intervals_within_the_run,
     learning_rate_moves,
     seed_in_range,
@@ -122,6 +123,7 @@ SPEC_RULES: tuple[SpecRule, ...] = (
     fp8_blocks_fill_the_weights,
     replay_needs_a_router,
     compare_needs_replay,
+    every_wish_once,
     episode_within_bound,
     batch_in_flight,
     warmup_ends,

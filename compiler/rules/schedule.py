@@ -165,3 +165,26 @@ def batch_in_flight(resolved: Resolved) -> Iterator[Diagnostic]:
             help=f"max_inflight_groups: {-(-algorithm.batch_size // algorithm.group_size)}, or auto",
             severity="warning",
         )
+
+
+@spec_rule(
+    "PRL344",
+    refused={"prefer": ["router_replay", "router_replay"]},
+    accepted={"prefer": ["disaggregate", "router_replay"]},
+)
+def every_wish_once(resolved: Resolved) -> Iterator[Diagnostic]:
+    """The order of wishes names each of them once.
+
+    Inequality: prefer is an order of router_replay and disaggregate
+    Source: prlc.compiler.wishes, which asks who stands before whom.
+    Cure: both names, the more important one first.
+    """
+    order = resolved.spec.prefer
+    if sorted(order) != ["disaggregate", "router_replay"]:
+        yield finding(
+            "PRL344",
+            "prefer must name each wish once",
+            resolved.span(("prefer",)),
+            label=f"{len(order)} names, {len(set(order))} different",
+            help="prefer: [router_replay, disaggregate]",
+        )
