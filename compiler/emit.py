@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,10 @@ from prlc.templates import PLACEHOLDER, render, sh
 
 MANIFEST = "manifest.json"
 EXECUTABLE = (".sh", ".sbatch")
+CHECKS = {
+    "preflight": "each node looks at itself before any weights are read",
+    "collectives": "every rank reaches every other, inside a node and across",
+}
 FIXED = ("BUNDLE", "RUN_DIR", "INDEX")
 
 
@@ -38,6 +42,7 @@ class Step:
     gpus_per_node: int
     indexes: tuple[int, ...]
     options: tuple[str, ...] = ()  # of srun
+    deadline: int = 0  # s
     alone: bool = False  # ends before the next step begins
 
 
@@ -52,7 +57,8 @@ def build(plan: Plan) -> dict[str, bytes]:
     target = plan.cluster.target
     script = "run.sbatch" if target == "slurm" else "run.sh"
     layouts = {row.role: _line(row.layout) for row in plan.table}
-    steps = [_step(launch, layouts.get(launch.role, ""), plan.slurm.step) for launch in plan.launches]
+    checks = [replace(_step(launch, CHECKS[launch.role], plan.slurm.step), alone=True) for launch in plan.checks]
+    steps = checks + [_step(launch, layouts.get(launch.role, ""), plan.slurm.step) for launch in plan.launches]
     texts = {
         "README.md": render("README.md.j2", plan=plan, target=target),
         script: render(
@@ -65,8 +71,11 @@ def build(plan: Plan) -> dict[str, bytes]:
         "config/orchestrator.yaml": dump(plan.orchestrator),
         "spec.yaml": plan.spec_text,
     }  # fmt: skip
-    for launch in plan.launches:
-        texts[f"roles/{launch.role}.sh"] = _role(launch, layouts.get(launch.role, ""), script)
+    if plan.preflight is not None:
+        texts["config/preflight.yaml"] = dump(plan.preflight)
+    for launch in (*plan.checks, *plan.launches):
+        layout = CHECKS.get(launch.role) or layouts.get(launch.role, "")
+        texts[f"roles/{launch.role}.sh"] = _role(launch, layout, script, supervised=launch in plan.launches)
     files = {name: text.encode() for name, text in texts.items()} | {"plan.json": canonical(plan)}
     files = {name: files[name] for name in sorted(files)}
     manifest = {
@@ -99,6 +108,7 @@ def _step(launch: Launch, layout: str, options: tuple[str, ...]) -> Step:
         gpus_per_node=launch.gpus_per_task * launch.tasks_per_node,
         indexes=tuple(range(tasks)),
         options=options,
+        deadline=launch.deadline,
     )
 
 
@@ -121,7 +131,7 @@ def _options(plan: Plan) -> list[tuple[str, str]]:
     return options
 
 
-def _role(launch: Launch, layout: str, script: str) -> str:
+def _role(launch: Launch, layout: str, script: str, supervised: bool) -> str:
     tables = (*(table.name for table in launch.tables), *FIXED)
     words = [v.value for v in launch.environment] + list(launch.command) + [w for f in launch.flags for w in f]
     used = {match[1] for word in words for match in PLACEHOLDER.finditer(word)}
@@ -130,6 +140,7 @@ def _role(launch: Launch, layout: str, script: str) -> str:
         launch=_used_tables(launch, used),
         layout=layout,
         script=script,
+        supervised=supervised,
         tables=tables,
         needs_nodes=any(name.startswith("NODE_") or name.endswith("ADDRESS") for name in used),
         command=" ".join(sh(word, tables) for word in launch.command),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from prlc.compiler.fabric import collective_variables
 from prlc.compiler.launch_engine import engine
 from prlc.compiler.layout import LaunchInputs
 from prlc.schema.plan import Launch, Variable
@@ -41,7 +42,7 @@ def _trainer(inputs: LaunchInputs, role: str) -> Launch:
         tasks_per_node=1,
         cpus_per_task=inputs.cluster.node.cpus,
         gpus_per_task=layout.ranks_per_node if cuda else 0,
-        environment=(*OFFLINE, *more),
+        environment=(*OFFLINE, *more, *collective_variables(inputs.cluster.node)),
         command=("torchrun",),
         flags=(
             ("--nnodes", str(len(layout.nodes))),

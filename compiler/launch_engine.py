@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from prlc.compiler.fabric import collective_variables, nic_table, transfer_variables
 from prlc.compiler.layout import EngineLayout, LaunchInputs
 from prlc.schema.plan import Launch, Table, Variable
 from prlc.schema.topology import Endpoint
@@ -29,6 +30,12 @@ def engine(inputs: LaunchInputs, layout: EngineLayout) -> Launch:
     ]
     if cuda:
         tables.append(Table(name="DEVICES", values=tuple(",".join(map(str, e.devices)) for e in endpoints)))
+    if cuda and inputs.cluster.node.nics:
+        devices = [e.devices for e in endpoints]
+        tables += [
+            Table(name="NIC", values=nic_table(inputs.cluster.node, devices, port=True)),
+            Table(name="STORE_NIC", values=nic_table(inputs.cluster.node, devices, port=False)),
+        ]
     if layout.dp > 1:
         tables += _data_parallel_tables(inputs, layout, endpoints)
     transfer = _kv_transfer(inputs, layout)
@@ -153,6 +160,8 @@ def _environment(
         found.append(Variable(name="VLLM_USE_V2_MODEL_RUNNER", value="1", why="returns routed experts"))
     if inputs.gpu.device == "cuda":
         found.append(Variable(name="CUDA_VISIBLE_DEVICES", value="{DEVICES}"))
+        found += collective_variables(inputs.cluster.node)
+        found += transfer_variables(inputs.cluster.node) if transfer else ()
     else:
         gib = max(1, layout.kv_bytes // 2**30)
         found += [
@@ -185,7 +194,7 @@ def _store_environment(inputs: LaunchInputs, layout: EngineLayout) -> list[Varia
         "metadata_server": "P2PHANDSHAKE",
         "master_server_address": f"{{NODE_{store.master_node}}}:{inputs.layout.port('store', 0, 'rpc')}",
         "protocol": "rdma" if inputs.gpu.device == "cuda" else "tcp",
-        "device_name": "",
+        "device_name": "{STORE_NIC}" if inputs.gpu.device == "cuda" and inputs.cluster.node.nics else "",
         "mode": "embedded",
         "global_segment_size": segment,
         "local_buffer_size": 4 * 2**30 if inputs.gpu.device == "cuda" else 128 * 2**20,

@@ -55,8 +55,8 @@ def port_ledger(
         found.append(PortUse(node=node, port=following[node], role=role, index=index, purpose=purpose))
         following[node] = last_port(found[-1]) + 1
 
+    take(0, "preflight", 0, "rendezvous")
     take(trainer_node, "trainer", 0, "rendezvous")
-    take(trainer_node, "trainer", 0, "preflight")
     take(orchestrator_node, "orchestrator", 0, "metrics")
     if router_node is not None:
         take(router_node, "router", 0, "http")

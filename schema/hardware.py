@@ -38,6 +38,9 @@ class Node:
     intra_bandwidth: BytesPerSecond = doc("Bus bandwidth a GPU inside the node, collectives.")
     inter_bandwidth: BytesPerSecond = doc("Bandwidth a GPU across nodes, achieved.")
     nics: tuple[str, ...] = doc("NIC of each GPU, in GPU order; empty: not stated.", default=())
+    fabric: Literal["infiniband", "roce"] | None = doc("Link layer of the NICs; absent: not stated.", default=None)
+    gid_index: int | None = doc("RoCE: index of the GID that the switches route; absent: not stated.", default=None)
+    interface: str | None = doc("IP interface of control traffic, e.g. eth0; absent: by address.", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from typing import Literal
 
 from prlc.schema.fields import doc
 from prlc.schema.orchestrator import OrchestratorConfig
+from prlc.schema.preflight import PreflightConfig
 from prlc.schema.topology import Topology
 from prlc.schema.trainer import TrainerConfig
 
@@ -145,6 +146,7 @@ class Launch:
     nodes: tuple[int, ...] = doc("Node indexes that it runs on, ascending.")
     tasks_per_node: int = doc("Processes (agents) on each of its nodes.", minimum=1)
     cpus_per_task: int = doc("CPU cores of a task.", minimum=1)
+    deadline: int = doc("Seconds after which the step is ended; 0: never.", default=0, minimum=0)
     gpus_per_task: int = doc("GPUs of a task; 0 on a CPU.", minimum=0)
     tables: tuple[Table, ...] = doc("Arrays that differ by process.", default=())
     environment: tuple[Variable, ...] = doc("Environment variables.", default=())
@@ -226,4 +228,6 @@ class Plan:
     trainer: TrainerConfig = doc("config/trainer.yaml.")
     orchestrator: OrchestratorConfig = doc("config/orchestrator.yaml.")
     launches: tuple[Launch, ...] = doc("How each role starts, in start order.")
+    preflight: PreflightConfig | None = doc("config/preflight.yaml; absent: no preflight.", default=None)
+    checks: tuple[Launch, ...] = doc("What runs and ends before the roles start, in order.", default=())
     slurm: SlurmOptions = doc("Options of the batch job.", factory=SlurmOptions)

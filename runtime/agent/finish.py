@@ -16,6 +16,7 @@ from pathlib import Path
 from prlc.runtime.agent.state import RunState
 from prlc.runtime.ops.files import complete_numbers
 from prlc.runtime.ops.run_paths import RunPaths
+from prlc.runtime.preflight import report
 from prlc.schema.codec import load
 from prlc.schema.topology import Topology
 
@@ -27,6 +28,8 @@ def outcome(state: RunState, status: int) -> tuple[int, str]:
     """(exit status, last line) of an attempt whose first failed process ended with `status`."""
     if state.verdict() == "done":
         return 0, "done"
+    if status and state.verdict() == "running" and (cause := report.cause(state.paths, state.attempt)):
+        state.fail(cause)
     before, newest = _checkpoint_at_start(state), max(complete_numbers(state.paths.checkpoints), default=0)
     kept = f"the newest complete checkpoint is step {newest}" if newest else "there is no complete checkpoint"
     if state.verdict() == "failed":

@@ -158,6 +158,7 @@ class Agent:
             why, code = f"the run failed: {self.state.failure()}", 1
         self._say("stops", why=why)
         if child is not None:
+
             def again() -> bool:
                 self._heartbeat()
                 return len(self._signals) > max(first, 1)  # a second Ctrl-C means now

@@ -6,16 +6,22 @@ from types import SimpleNamespace
 from typing import Any
 
 from prlc.compiler.layout import EngineLayout, LaunchInputs, Layout, PortUse, StoreLayout, TrainerLayout
+from prlc.schema.hardware import Node
 from prlc.schema.topology import Endpoint, Role, Topology
 
 
 def _inputs(layout: Layout, topology: Topology, model: str, device: str, precision: str, cpus: int) -> LaunchInputs:
+    nics = tuple(f"mlx5_{gpu}" for gpu in range(8)) if device == "cuda" else ()
+    node = Node(
+        gpu=device, gpus=8 if device == "cuda" else 2, cpus=cpus, memory=2**40, intra_bandwidth=1e9,
+        inter_bandwidth=1e9, nics=nics, gid_index=3 if nics else None, interface="eth0" if nics else None,
+    )  # fmt: skip
     parts: dict[str, Any] = {
         "spec": SimpleNamespace(inference=SimpleNamespace(precision=precision), seed=7),
         "model": None,
         "facts": None,
         "gpu": SimpleNamespace(device=device),
-        "cluster": SimpleNamespace(node=SimpleNamespace(cpus=cpus)),
+        "cluster": SimpleNamespace(node=node),
         "trainer": SimpleNamespace(model=model),
         "orchestrator": None,
     }

@@ -78,6 +78,23 @@ def test_each_decode_rank_knows_itself_and_its_head(tmp_path: Path) -> None:
     assert store["global_segment_size"] == 2**40 // 8, "the ranks of a node share its segment"
     assert json.loads(value(words, "--kv-transfer-config"))["kv_connector"] == "MooncakeStoreConnector"
     assert value(words, "--moe-backend") == "deep_gemm"
+    assert value(words, "--middleware") == "prlc.runtime.inference.access.RunToken"
+    assert environment["PRLC_OPEN_HEALTH"] == "1", "vllm-router probes without a token"
+
+
+def test_each_process_has_the_nics_of_its_gpus(tmp_path: Path) -> None:
+    roles = bundle(h200("org/model"), tmp_path)
+    _, decode = argv(roles / "decode.sh", 9, NODES, tmp_path / "x")
+    assert decode["UCX_NET_DEVICES"] == "mlx5_1:1"
+    assert json.loads(decode["PRLC_MOONCAKE_JSON"])["device_name"] == "mlx5_1"
+    assert (decode["UCX_IB_GID_INDEX"], decode["MC_GID_INDEX"]) == ("3", "3")
+    _, trainer = argv(roles / "trainer.sh", 0, NODES, tmp_path / "x")
+    every = "=" + ",".join(f"mlx5_{gpu}" for gpu in range(8))
+    for environment in (decode, trainer):
+        assert environment["NCCL_IB_HCA"] == every
+        assert environment["NCCL_IB_GID_INDEX"] == "3"
+        assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("=eth0", "eth0")
+    assert "UCX_NET_DEVICES" not in trainer
 
 
 def test_the_other_roles_are_told_where_to_meet(tmp_path: Path) -> None:
