@@ -21,6 +21,7 @@ from prlc.schema.hardware import Cluster, Gpu
 from prlc.schema.model import Model
 from prlc.schema.orchestrator import OrchestratorConfig
 from prlc.schema.plan import Plan
+from prlc.schema.preflight import PreflightConfig
 from prlc.schema.run import RunSpec
 from prlc.schema.topology import Topology
 from prlc.schema.trainer import TrainerConfig
@@ -35,6 +36,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "topology": Topology,
     "trainer": TrainerConfig,
     "orchestrator": OrchestratorConfig,
+    "preflight": PreflightConfig,
 }
 PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
 

@@ -28,7 +28,8 @@ def sh(value: str, tables: Iterable[str] = ()) -> str:
     """
     known = set(tables)
     if not known or not PLACEHOLDER.search(value):
-        return shlex.quote(value)
+        word = shlex.quote(value)
+        return f"'{word}'" if word.startswith("=") else word  # NAME==x reads like a comparison
     parts, end = [], 0
     for match in PLACEHOLDER.finditer(value):
         parts.append(_inside_double_quotes(value[end : match.start()]))

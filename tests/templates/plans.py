@@ -104,7 +104,8 @@ def plan(
         trainer=TrainerConfig(
             model="base", model_type="qwen3_moe", seq_len=64, max_steps=1, precision="fp32", device="cpu",
             parallel=Parallel(dp_replicate=1, dp_shard=1, cp=1, ep=1), micro_batch_tokens=64,
-            activation_checkpoint="none", optimizer=Optimizer(lr=1e-3), loss=Loss(name="masked_is", ratio_low=0.2, ratio_high=5.0),
+            activation_checkpoint="none", optimizer=Optimizer(lr=1e-3),
+            loss=Loss(name="masked_is", ratio_low=0.2, ratio_high=5.0),
             replay=Replay(enabled=True, compare="never"), checkpoint=Checkpoint(every_steps=1),
             publish_dtype="float32",
         ),
