@@ -103,7 +103,7 @@ def _flags(
         ("--dtype", DTYPES[precision]),
     ]
     if precision == "fp8":
-        flags.append(("--quantization", "fp8"))
+        flags.append(("--quantization", _quantization(inputs)))
     flags.append(("--tensor-parallel-size", str(layout.tp)))
     if layout.dp > 1:
         flags += [
@@ -145,6 +145,16 @@ def _flags(
     return tuple(flags)
 
 
+def _quantization(inputs: LaunchInputs) -> str:
+    """fp8 for a checkpoint that is stored so; else vLLM quantizes on load, in the blocks that DeepGEMM takes.
+
+    With fp8 alone a bf16 checkpoint gets one scale a tensor, which DeepGEMM's experts refuse (vLLM 0.32.0,
+    fused_moe/experts/deep_gemm_moe.py _supports_quant_scheme).
+    """
+    stored = {c.hf_id for c in inputs.model.checkpoints if (c.quant or {}).get("quant_method") == "fp8"}
+    return "fp8" if inputs.trainer.model in stored else "fp8_per_block"
+
+
 def _environment(
     inputs: LaunchInputs, layout: EngineLayout, transfer: dict[str, object] | None
 ) -> tuple[Variable, ...]:
@@ -162,6 +172,8 @@ def _environment(
         found.append(Variable(name="CUDA_VISIBLE_DEVICES", value="{DEVICES}"))
         found += collective_variables(inputs.cluster.node)
         found += transfer_variables(inputs.cluster.node) if transfer else ()
+        if inputs.spec.inference.precision == "fp8":
+            found.append(Variable(name="VLLM_USE_DEEP_GEMM_E8M0", value="0", why="scales as the trainer rounds them"))
     else:
         gib = max(1, layout.kv_bytes // 2**30)
         found += [
