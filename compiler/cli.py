@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import click
 from prlc.compiler.commands.build import build
+from prlc.compiler.commands.cancel import cancel
 from prlc.compiler.commands.catalog import catalog_group
 from prlc.compiler.commands.check import check
 from prlc.compiler.commands.diff import diff
 from prlc.compiler.commands.explain import explain
+from prlc.compiler.commands.logs import logs
 from prlc.compiler.commands.plan import plan
 from prlc.compiler.commands.schema import schema
+from prlc.compiler.commands.status import status
+from prlc.compiler.commands.submit import submit
 from prlc.compiler.commands.verify import verify
 
 
@@ -25,10 +29,11 @@ def main() -> None:
     prlc plan run.yaml                 what would run where, and why
     prlc build run.yaml -o bundle/     the run as a folder of scripts and configs
     prlc explain PRL314                what a diagnostic means
+    prlc submit bundle/                verify it, then sbatch (or run.sh); then: status, logs, cancel
     """
 
 
-for command in (plan, build, check, catalog_group, explain, verify, diff, schema):
+for command in (plan, build, check, catalog_group, explain, verify, diff, schema, submit, status, logs, cancel):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -194,6 +194,12 @@ def verify(folder: Path) -> list[str]:
     return problems
 
 
+def left_by_a_job(problem: str) -> bool:
+    """True for what a started bundle leaves beside its files: the job's output, and runs/ where it is the default."""
+    name = problem.removeprefix("not in the manifest: ")
+    return name != problem and (name.startswith("runs/") or ("/" not in name and name.endswith(".out")))
+
+
 def _manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((Path(folder) / MANIFEST).read_text("utf-8"))
