@@ -90,7 +90,7 @@ def all_ledgers(resolved: Resolved, layout: Layout) -> tuple[Ledger, ...]:
     return (
         trainer_ledger(facts, gpu, layout.trainer, spec.trainer.precision, spec.sequence.seq_len),
         *(engine_ledger(facts, gpu, e, spec.inference.precision, layout.router_replay) for e in layout.engines),
-        *host_ledgers(spec, facts, resolved.cluster, layout),
+        *host_ledgers(spec, facts, resolved.cluster, layout, gpu),
     )
 
 

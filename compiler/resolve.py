@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,8 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
         if cluster is not None:
             kind = cluster.node.gpu
             gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(kind))
+        if cluster is not None and gpu is not None and gpu.device == "cpu":  # a process has no more than its node
+            gpu = dataclasses.replace(gpu, memory=min(gpu.memory, cluster.node.memory))
     if spec is None or model is None or facts is None or cluster is None or gpu is None:
         return None, found
     return Resolved(

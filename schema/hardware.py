@@ -53,4 +53,7 @@ class Cluster:
     node: Node = doc("What each node is.")
     leaf_nodes: int | None = doc("Nodes under one leaf switch; absent: one switch.", default=None, minimum=1)
     base_port: int = doc("First port of the range that runs use.", default=20000, minimum=1024, maximum=60000)
+    filesystem: Bytes | None = doc(
+        "Space that runs may fill on the filesystem that all nodes share; absent: not stated.", default=None
+    )
     sources: tuple[str, ...] = doc("Sources.", default=())

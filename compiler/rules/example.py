@@ -111,5 +111,6 @@ def layout_of(part: Mapping[str, Any]) -> tuple[Layout, tuple[Ledger, ...]]:
         resource=wanted["resource"],
         capacity=wanted["capacity"],
         entries=(LedgerEntry(what="weights", phase="always", bytes=wanted["bytes"], formula="example"),),
+        band=wanted.get("band", (1.0, 1.0)),
     )
     return dataclasses.replace(layout, **part.get("layout", {})), (ledger,)
