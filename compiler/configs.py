@@ -6,11 +6,12 @@ import math
 from typing import TYPE_CHECKING, Literal
 
 from prlc.schema.orchestrator import Evaluation, OrchestratorConfig, Sampling
-from prlc.schema.trainer import Checkpoint, Loss, Optimizer, Parallel, Replay, TrainerConfig
+from prlc.schema.trainer import RATIO_BOUNDS, Checkpoint, Loss, Optimizer, Parallel, Replay, TrainerConfig
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout
     from prlc.compiler.resolve import Resolved
+    from prlc.schema.run import Algorithm
 
 CPU_MICRO_BATCH_TOKENS = 4096  # one packed row of a tiny model; its attention mask is tokens^2 bits
 
@@ -31,6 +32,18 @@ def turn_limits(resolved: Resolved) -> tuple[int, int]:
     return (
         max(1, min(resolved.spec.sequence.seq_len, wide if tokens == "auto" else int(tokens))),
         max(1, many if limit == "auto" else int(limit)),
+    )
+
+
+def policy_loss(algorithm: Algorithm) -> Loss:
+    """The loss with its bounds: the spec's, else those of its source."""
+    low, high = RATIO_BOUNDS[algorithm.loss] if algorithm.ratio_bounds == "auto" else algorithm.ratio_bounds
+    return Loss(
+        name=algorithm.loss,
+        ratio_low=low,
+        ratio_high=high,
+        kl_weight=algorithm.kl_weight,
+        stale_cap=algorithm.stale_cap,
     )
 
 
@@ -56,7 +69,7 @@ def trainer_config(resolved: Resolved, layout: Layout) -> TrainerConfig:
             max_grad_norm=optimizer.max_grad_norm,
             offload=mesh.offload,
         ),
-        loss=Loss(name=spec.algorithm.loss),
+        loss=policy_loss(spec.algorithm),
         replay=Replay(enabled=layout.router_replay, compare=spec.algorithm.compare_replay),
         checkpoint=Checkpoint(every_steps=spec.trainer.checkpoint_every, keep=spec.trainer.keep_checkpoints),
         publish_dtype=publish,

@@ -7,6 +7,7 @@ from typing import Literal
 
 from prlc.schema.fields import Auto, Seconds, doc
 from prlc.schema.orchestrator import Environment
+from prlc.schema.trainer import LossName
 
 Wish = Literal["router_replay", "disaggregate"]
 
@@ -32,7 +33,17 @@ class Algorithm:
     compare_replay: Literal["never", "first_batch", "every_step"] = doc(
         "When the mismatch KL without replay is measured too.", default="first_batch"
     )
-    loss: Literal["masked_is", "ppo_clip"] = doc("Policy loss.", default="masked_is")
+    loss: LossName = doc("Policy loss.", default="masked_is")
+    ratio_bounds: tuple[float, float] | Auto = doc(
+        "Lower and upper bound of the loss's importance ratio; auto: those of the loss's source.", default="auto"
+    )
+    kl_weight: float = doc("Weight of KL(engine || trainer) in the loss.", default=0.0, minimum=0)
+    stale_cap: float | None = doc(
+        "Tokens written by older weights get the weight min(ratio, stale_cap) instead of the loss's bounds.",
+        default=None,
+        minimum=0,
+        examples=(2.0,),
+    )
     advantage: Literal["grpo", "mean"] = doc("Advantage of a group.", default="grpo")
     max_inflight_groups: int | Auto = doc("Groups generated at once.", default="auto", minimum=1)
     temperature: float = doc("Sampling temperature.", default=1.0, minimum=0)
@@ -198,6 +209,12 @@ class RunSpec:
     slurm: SlurmSpec = doc("Batch job.", factory=SlurmSpec)
     runtime: Runtime = doc("Environment and run directory.", factory=Runtime)
     seed: int = doc("Seed of the run.", default=0)
+    kernels: str = doc(
+        "Coefficients of the forecast: auto (the catalog's for the GPU), a catalog name, or the path of a file that "
+        "prlc calibrate wrote.",
+        default="auto",
+        examples=("kernels.yaml",),
+    )
     prefer: tuple[Wish, ...] = doc(
         "Which wish wins where two that are left to auto exclude each other, first wins.",
         default=("router_replay", "disaggregate"),

@@ -9,6 +9,18 @@ from prlc.schema.fields import Seconds, doc
 
 HEAD_CHUNK_TOKENS = 1024  # tokens whose logits are alive at once: the trainer's head and its memory ledger
 
+LossName = Literal["masked_is", "icepop", "ppo_clip", "dapo", "gspo", "cispo"]
+
+# (ratio_low, ratio_high) that a loss has unless the spec says other ones
+RATIO_BOUNDS: dict[str, tuple[float, float]] = {
+    "masked_is": (0.2, 5.0),
+    "icepop": (0.5, 5.0),  # alpha and beta of Ring-1T, arXiv 2510.18855
+    "ppo_clip": (0.8, 1.2),  # eps 0.2, arXiv 1707.06347
+    "dapo": (0.8, 1.28),  # eps 0.2 and 0.28, arXiv 2503.14476
+    "gspo": (1 - 3e-4, 1 + 4e-4),  # arXiv 2507.18071, section 5.1
+    "cispo": (0.0, 5.0),  # no lower bound, arXiv 2506.13585; 5 is what TRL's documentation advises after ScaleRL
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:
@@ -36,16 +48,21 @@ class Optimizer:
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Per-token policy loss: -advantage x clipped importance ratio, tokens outside the mask band left out.
+    """Policy loss on ratio = exp(trainer logprob - engine logprob), of tokens, for gspo of whole samples.
 
-    ratio = exp(trainer logprob - engine logprob). Tokens with ratio outside [mask_low, mask_high] get no gradient.
+    masked_is, icepop: -ratio x advantage, tokens outside the bounds dropped; ppo_clip, dapo: the clipped minimum;
+    gspo: the same on the sample's ratio; cispo: the log probability weighted by the clipped ratio.
     """
 
-    name: Literal["masked_is", "ppo_clip"] = doc("masked_is: drop tokens outside the band; ppo_clip: clip the ratio.")
-    mask_low: float = doc("Lower end of the band.", default=0.2, minimum=0)
-    mask_high: float = doc("Upper end of the band.", default=5.0, minimum=0)
-    clip_low: float = doc("ppo_clip: 1 - clip_low is the lower clip.", default=0.2, minimum=0)
-    clip_high: float = doc("ppo_clip: 1 + clip_high is the upper clip.", default=0.28, minimum=0)
+    name: LossName = doc("Form of the loss.")
+    ratio_low: float = doc("Lower bound of the ratio.", minimum=0)
+    ratio_high: float = doc("Upper bound of the ratio.", minimum=0)
+    kl_weight: float = doc("Weight of the k3 estimate of KL(engine || trainer).", default=0.0, minimum=0)
+    stale_cap: float | None = doc(
+        "Tokens written by older weights get the weight min(ratio, stale_cap) instead of the loss's bounds.",
+        default=None,
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

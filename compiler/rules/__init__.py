@@ -33,7 +33,14 @@ from prlc.compiler.rules.lifecycle import (
     slurm_options_need_slurm,
     time_limit_leaves_time,
 )
-from prlc.compiler.rules.memory import hbm_fits, host_fits, pool_holds_a_sample
+from prlc.compiler.rules.losses import bounds_hold_one, stale_cap_is_used
+from prlc.compiler.rules.memory import (
+    files_fit,
+    fits_beyond_its_band,
+    hbm_fits,
+    host_fits,
+    pool_holds_a_sample,
+)
 from prlc.compiler.rules.mesh import degrees_make_the_world, expert_mesh_fits, processes_of_a_cpu_node
 from prlc.compiler.rules.objective import step_time_reached
 from prlc.compiler.rules.parallel_layout import (
@@ -141,6 +148,8 @@ SPEC_RULES: tuple[SpecRule, ...] = (
     shared_folders,
     environment_is_known,
     degree_has_kernels,
+    bounds_hold_one,
+    stale_cap_is_used,
 )
 
 # judged on the layout that was chosen, with its ledgers
@@ -160,6 +169,8 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     hbm_fits,
     host_fits,
     pool_holds_a_sample,
+    files_fit,
+    fits_beyond_its_band,
     step_time_reached,
     ranks_hold_whole_experts,
     hidden_has_kernels,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from prlc.runtime.replay.router import replaying
 from prlc.runtime.trainer import titan
 from prlc.runtime.trainer.head import asking
-from prlc.runtime.trainer.loss import k3, policy_loss
+from prlc.runtime.trainer.loss import Tokens, by_sample, k3, policy_loss
 from prlc.runtime.trainer.model import Trainable
 from prlc.runtime.trainer.packing import Rows, fill_rows, plan_rows
 from prlc.runtime.transport.batches import Batch
@@ -92,11 +93,43 @@ def measure(model: Trainable, micro: list[Rows], temperature: float, replay: boo
     return out
 
 
-def total(model: Trainable, values: list[float]) -> list[float]:
-    """Sums over all ranks, in float64."""
-    tensor = torch.tensor(values, dtype=torch.float64, device=model.device)
-    dist.all_reduce(tensor)
-    return [float(value) for value in tensor]
+class Tally:
+    """Sums and maxima by name, kept on the device in float64 and joined over all ranks once, at the end."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.sums: dict[str, torch.Tensor] = {}
+        self.maxima: dict[str, torch.Tensor] = {}
+
+    def add(self, name: str, values: torch.Tensor) -> None:
+        """Add the sum of `values`."""
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.sums[name] = self.sums.get(name, zero) + values.detach().sum(dtype=torch.float64)
+
+    def top(self, name: str, values: torch.Tensor) -> None:
+        """Note the largest of `values`, none of them below 0; there may be none."""
+        zero = torch.zeros((), dtype=torch.float64, device=self.device)
+        here = values.detach().double().max() if values.numel() else zero
+        self.maxima[name] = torch.maximum(self.maxima.get(name, zero), here)
+
+    def joined(self) -> dict[str, float]:
+        """Over all ranks; every rank must have noted the same names in the same order."""
+        out: dict[str, float] = {}
+        for values, kind in ((self.sums, dist.ReduceOp.SUM), (self.maxima, dist.ReduceOp.MAX)):
+            if values:
+                tensor = torch.stack(list(values.values()))
+                dist.all_reduce(tensor, op=kind)
+                out |= dict(zip(values, tensor.tolist(), strict=True))
+        return out
+
+
+def denominator(batch: Batch, loss: str) -> float:
+    """What a batch's summed loss is divided by: its trained tokens, or its samples that have any; at least 1."""
+    trained = batch.loss_mask != 0
+    if not by_sample(loss):
+        return max(1.0, float(trained.sum()))
+    counts = np.add.reduceat(trained, batch.sample_offsets[:-1], dtype=np.int64)
+    return max(1.0, float((counts > 0).sum()))
 
 
 def train_step(
@@ -109,38 +142,45 @@ def train_step(
 ) -> dict[str, float]:
     """Apply batch `step`; answers the step's numbers, equal on all ranks.
 
-    mismatch_kl* are measured with the weights before the update. `compare` adds those without replay, and
-    `replay_excess`, `replay_noise`: the mean by which replay is worse, and its standard error.
+    All but grad_norm are of the weights before the update: entropy in nats, ratio = trainer / engine probability,
+    mismatch_kl*. `compare` adds those without replay, and `replay_excess`, `replay_noise`: the mean over fresh
+    tokens by which replay is worse, and its standard error.
     """
     temperature = float(batch.meta.get("temperature", 1.0))
     micro = rows_of(model, batch, settings.micro_batch_tokens)
-    tokens = max(1.0, float((batch.loss_mask != 0).sum()))
+    tokens, divisor = max(1.0, float((batch.loss_mask != 0).sum())), denominator(batch, settings.loss.name)
     natural = measure(model, micro, temperature, False) if compare else None
-    sums = [0.0] * 8
+    tally = Tally(model.device)
     for number, rows in enumerate(micro):
-        mask = torch.from_numpy(rows.mask).to(model.device)
-        engine = torch.from_numpy(rows.engine).to(model.device)
-        advantages = torch.from_numpy(rows.advantages).to(model.device)
-        fresh = torch.from_numpy(rows.versions == step - 1).to(model.device) & mask
+        mask, engine, advantages, versions, sequences = (
+            torch.from_numpy(array).to(model.device)
+            for array in (rows.mask, rows.engine, rows.advantages, rows.versions, rows.sequences)
+        )
+        fresh = (versions == step - 1) & mask
 
         def backward(
-            logprobs: torch.Tensor, mask: Any = mask, engine: Any = engine, advantages: Any = advantages
+            logprobs: torch.Tensor,
+            made: tuple[torch.Tensor, ...] = (engine, advantages, mask, fresh, sequences),
         ) -> None:
-            result = policy_loss(settings.loss, logprobs, engine, advantages, mask)
-            (result.loss / tokens).backward()
-            sums[0] += float(result.loss.detach())
-            sums[1] += float(result.masked)
+            result = policy_loss(settings.loss, Tokens(logprobs, *made))
+            (result.loss / divisor).backward()
+            tally.add("loss", result.loss)
+            tally.add("masked", result.masked)
 
-        logprobs, _ = forward(model, rows, temperature, settings.replay.enabled, backward)
+        logprobs, entropies = forward(model, rows, temperature, settings.replay.enabled, backward)
+        ratios = (logprobs - engine)[mask].double().exp()
+        tally.add("entropy", entropies[mask])
+        tally.add("ratio", ratios)
+        tally.top("ratio_max", ratios)
         with_replay = k3(logprobs, engine)
-        sums[2] += float(with_replay[mask].sum())
-        sums[3] += float(with_replay[fresh].sum())
-        sums[4] += float(fresh.sum())
+        tally.add("kl", with_replay[mask])
+        tally.add("kl_fresh", with_replay[fresh])
+        tally.add("fresh", fresh)
         if natural is not None:
             without = k3(natural[number], engine)
-            sums[5] += float(without[mask].sum())
-            sums[6] += float(without[fresh].sum())
-            sums[7] += float((with_replay - without)[mask].square().sum())
+            tally.add("other", without[mask])
+            tally.add("other_fresh", without[fresh])
+            tally.add("squares", (with_replay - without)[fresh].square())
     for group in optimizer.param_groups:
         group["lr"] = learning_rate(settings.optimizer, step)
     norm = titan.clip_gradients(model.module, settings.optimizer.max_grad_norm, model.dims.ep_enabled)
@@ -148,20 +188,26 @@ def train_step(
         raise FloatingPointError(f"the gradient norm of step {step} is {norm}")
     optimizer.step()
     optimizer.zero_grad()
-    loss, masked, kl, kl_fresh, fresh_count, other, other_fresh, squares = total(model, sums)
+    return {"grad_norm": norm, "trained_tokens": tokens, **_means(tally.joined(), tokens, divisor)}
+
+
+def _means(sums: dict[str, float], tokens: float, divisor: float) -> dict[str, float]:
+    """A step's numbers of its joined sums."""
+    fresh = max(1.0, sums["fresh"])
     numbers = {
-        "loss": loss / tokens,
-        "grad_norm": norm,
-        "masked_share": masked / tokens,
-        "trained_tokens": tokens,
-        "fresh_tokens": fresh_count,
-        "mismatch_kl": kl / tokens,
-        "mismatch_kl_fresh": kl_fresh / max(1.0, fresh_count),
+        "loss": sums["loss"] / divisor,
+        "entropy": sums["entropy"] / tokens,
+        "ratio_mean": sums["ratio"] / tokens,
+        "ratio_max": sums["ratio_max"],
+        "masked_share": sums["masked"] / tokens,
+        "fresh_tokens": sums["fresh"],
+        "mismatch_kl": sums["kl"] / tokens,
+        "mismatch_kl_fresh": sums["kl_fresh"] / fresh,
     }
-    if natural is not None:
-        excess = (kl - other) / tokens
-        numbers["mismatch_kl_no_replay"] = other / tokens
-        numbers["mismatch_kl_no_replay_fresh"] = other_fresh / max(1.0, fresh_count)
+    if "other" in sums:
+        excess = (sums["kl_fresh"] - sums["other_fresh"]) / fresh
+        numbers["mismatch_kl_no_replay"] = sums["other"] / tokens
+        numbers["mismatch_kl_no_replay_fresh"] = sums["other_fresh"] / fresh
         numbers["replay_excess"] = excess
-        numbers["replay_noise"] = (max(0.0, squares / tokens - excess**2) / tokens) ** 0.5
+        numbers["replay_noise"] = (max(0.0, sums["squares"] / fresh - excess**2) / fresh) ** 0.5
     return numbers

@@ -75,6 +75,12 @@ class Rows:
     versions: NDArray[np.int64]
     routed: NDArray[np.int64] | None
 
+    @property
+    def sequences(self) -> NDArray[np.int64]:
+        """Number of each position's sample, from 0, unique in the micro-batch; padding has some number, too."""
+        samples = int(self.documents.max(initial=0)) + 1
+        return np.maximum(self.documents, 0) + samples * np.arange(len(self.documents))[:, None]
+
 
 def fill_rows(batch: Batch, rows: list[list[int]], width: int) -> Rows:
     """Lay samples into one micro-batch. Raises PackingError on a trained first token or doubled experts."""

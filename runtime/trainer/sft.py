@@ -64,7 +64,7 @@ def main() -> None:
         micro_batch_tokens=max(2048, longest),
         activation_checkpoint="none",
         optimizer=schema.Optimizer(lr=arguments.lr),
-        loss=schema.Loss(name="masked_is"),
+        loss=schema.Loss(name="masked_is", ratio_low=0.2, ratio_high=5.0),
         replay=schema.Replay(enabled=False, compare="never"),
         checkpoint=schema.Checkpoint(every_steps=arguments.steps),
         publish_dtype="float32",

@@ -35,7 +35,7 @@ def settings(folder: Any) -> TrainerConfig:
         micro_batch_tokens=256,
         activation_checkpoint="none",
         optimizer=Optimizer(lr=1e-3),
-        loss=Loss(name="masked_is"),
+        loss=Loss(name="masked_is", ratio_low=0.2, ratio_high=5.0),
         replay=Replay(enabled=True, compare="never"),
         checkpoint=Checkpoint(every_steps=1),
         publish_dtype="float32",

@@ -44,7 +44,9 @@ def main(base: Path, out: Path, eps: list[int]) -> None:
                         low, high = batch.sample_offsets[sample : sample + 2]
                         mine[low + 1 : high] = logprobs[r, at : at + high - low - 1].numpy()
                         at += high - low
-            arrays[f"logprobs_{int(replay)}"] = np.array(engine.total(model, list(mine)))
+            whole = torch.from_numpy(mine)
+            dist.all_reduce(whole)
+            arrays[f"logprobs_{int(replay)}"] = whole.numpy()
         gradients = {}
         optimizer = engine.build_optimizer(model, config.optimizer)
         step = optimizer.step

@@ -53,7 +53,7 @@ def settings(model: Path, *, dp: int = 1, ep: int = 1, steps: int = 3, replay: b
         micro_batch_tokens=128,
         activation_checkpoint="none",
         optimizer=Optimizer(lr=1e-3),
-        loss=Loss(name="masked_is"),
+        loss=Loss(name="masked_is", ratio_low=0.2, ratio_high=5.0),
         replay=Replay(enabled=replay, compare="never"),
         checkpoint=Checkpoint(every_steps=1),
         publish_dtype="float32",
