@@ -28,10 +28,11 @@ class Cluster:
 
     root: Path
     nodes: int
+    settings: tuple[tuple[str, str], ...] = ()  # LAB_* of lab.sh
 
     def start(self) -> None:
         """Start it and wait until its nodes are idle. Raises CalledProcessError with what went wrong."""
-        self._lab("start", str(self.nodes), timeout=180)
+        self._lab("start", str(self.nodes), timeout=180, environment={**os.environ, **dict(self.settings)})
 
     def stop(self) -> None:
         """End every daemon and job of it."""
@@ -41,6 +42,14 @@ class Cluster:
         """Output of a command on the login host. Raises CalledProcessError."""
         given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **(environment or {})}
         return self._lab("run", *command, timeout=120, cwd=cwd, environment=given)
+
+    def on(self, node: str, *command: str) -> str:
+        """Output of a command on a node. Raises RuntimeError."""
+        return self._lab("on", node, *command, timeout=120)
+
+    def fault(self, what: str, *where: str) -> None:
+        """crash, boot, unplug or plug a node; killctl, startctl."""
+        self._lab(what, *where, timeout=60)
 
     def submit(self, folder: Path, environment: dict[str, str]) -> str:
         """Job id of `sbatch run.sbatch` inside a bundle."""
@@ -56,6 +65,11 @@ class Cluster:
                 return state[1]
             time.sleep(0.5)
         raise TimeoutError(f"job {job} has not ended after {deadline:g} s")
+
+    def show(self, job: str, field: str) -> str:
+        """A field of `scontrol show job`, '' where it has none."""
+        found = re.search(rf"\b{field}=(\S+)", self.run("scontrol", "show", "job", job))
+        return found[1] if found else ""
 
     def node_states(self) -> list[str]:
         """State of each node, once no job is completing."""

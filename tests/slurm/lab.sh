@@ -3,7 +3,13 @@
 #
 #   lab.sh start DIR NODES      bring up n01.. below DIR and wait until all are idle
 #   lab.sh run DIR COMMAND...   run COMMAND on the login host, in $PWD
+#   lab.sh on DIR NODE COMMAND  run COMMAND on a node
+#   lab.sh crash|boot DIR NODE  a node's power is lost; it boots again
+#   lab.sh unplug|plug DIR NODE its network link goes down; up
+#   lab.sh killctl|startctl DIR slurmctld ends (TERM); it starts again with its saved state
 #   lab.sh stop DIR             end everything
+#
+# LAB_GPUS=8 gives every node that many fake GPUs; LAB_CONF adds lines to slurm.conf (of a key the last value counts).
 #
 # Every node is a set of namespaces (network, host name, mounts, IPC, processes) inside the controller's, so that
 # killing the controller's init ends every daemon and job of the lab. There is no route out of the lab's network.
@@ -58,6 +64,7 @@ ClusterName=lab
 SlurmctldHost=ctl
 SlurmUser=root
 AuthType=auth/munge
+AuthInfo=cred_expire=10
 CredType=cred/munge
 MailProg=/bin/true
 MpiDefault=none
@@ -84,9 +91,16 @@ MessageTimeout=30
 InactiveLimit=0
 MinJobAge=3600
 SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0
-NodeName=$names CPUs=16 Boards=1 Sockets=1 CoresPerSocket=16 ThreadsPerCore=1 RealMemory=100000 State=UNKNOWN
-PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+NodeName=$names CPUs=${LAB_CPUS:-16} Boards=1 Sockets=1 CoresPerSocket=${LAB_CPUS:-16} ThreadsPerCore=1 RealMemory=2000000 ${LAB_GPUS:+Gres=gpu:$LAB_GPUS} State=UNKNOWN
+PartitionName=${LAB_PARTITION:-main} Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+${LAB_CONF:-}
 CONF
+  if [ -n "${LAB_GPUS:-}" ]; then
+    mkdir -p "$lab/dev"
+    for number in $(seq 0 $((LAB_GPUS - 1))); do [ -e "$lab/dev/nvidia$number" ] || mknod -m 666 "$lab/dev/nvidia$number" c 1 3; done
+    echo "NodeName=$names Name=gpu File=$lab/dev/nvidia[0-$((LAB_GPUS - 1))]" >"$lab/etc/slurm/gres.conf"
+    echo GresTypes=gpu >>"$lab/etc/slurm/slurm.conf"
+  fi
 }
 
 controller_init() {
@@ -113,12 +127,15 @@ controller_init() {
 
 node_up() {
   local name=$1 outer pid
+  rm -f "$lab/run/$name.go"
   mkfifo "$lab/run/$name.go"
+  ip link del "v$name" 2>/dev/null || true   # a crashed node's link goes with its namespace, but not at once
   mkdir -p "$lab/spool/$name"
   setsid unshare "${namespaces[@]}" --fork --kill-child=KILL --mount-proc \
     bash "$self" _node "$lab" "$name" </dev/null >"$lab/log/$name.init" 2>&1 &
   outer=$!
   pid=$(child_of "$outer") || die "node $name did not start"
+  echo "$pid" >"$lab/run/$name.pid"
   ip link add "v$name" type veth peer name eth0 netns "$pid"
   ip link set "v$name" master br0 up
   echo go >"$lab/run/$name.go"
@@ -175,9 +192,17 @@ shift 2
 case $command in
   start) start "$1" ;;
   run) inside "$@" ;;
+  on) node=$1; shift; inside nsenter -t "$(cat "$lab/run/$node.pid")" "${namespaces[@]}" --wdns="$PWD" -- "$@" ;;
+  crash) inside kill -KILL "$(cat "$lab/run/$1.pid")" ;;
+  boot) inside bash "$self" _node_up "$lab" "$1" </dev/null ;;
+  unplug) inside ip link set "v$1" down ;;
+  plug) inside ip link set "v$1" up ;;
+  killctl) inside kill -TERM "$(cat "$lab/run/slurmctld.pid")" ;;
+  startctl) inside slurmctld ;;
   stop) stop ;;
   _controller) controller_init ;;
   _nodes) for number in $(seq "$1"); do node_up "$(printf 'n%02d' "$number")"; done ;;
+  _node_up) node_up "$1" ;;
   _node) node_init "$1" ;;
   *) die "unknown command $command" ;;
 esac
