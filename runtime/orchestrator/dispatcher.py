@@ -38,8 +38,9 @@ class Group:
 class Dispatcher:
     """Owns every rollout in flight.
 
-    `finished` takes a group's samples, `failed` hears of a lost group, `broke` of a rollout that its
-    environment lost: the others of its group go on, as long as two are left to compare.
+    `finished` takes a group's samples. `failed` hears of a lost group and whether its cause is new: an engine
+    takes all its groups with it. `broke` hears of a rollout that its environment lost: the others of its group go
+    on, as long as two are left to compare.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class Dispatcher:
         slots: list[Slot],
         ledger: Ledger,
         finished: Callable[[list[Sample]], None],
-        failed: Callable[[str], None],
+        failed: Callable[[str, bool], None],
         broke: Callable[[str], None],
         attempt: int = 1,
     ) -> None:
@@ -93,11 +94,11 @@ class Dispatcher:
             await asyncio.gather(*rollouts)
         except EngineFailure as error:
             await _end(rollouts)
-            group.slot.healthy = False
+            new, group.slot.healthy = group.slot.healthy, False
             self._leave(group)
             for sample in group.samples:
                 self.ledger.drop(sample.rollout, "failed")
-            self.failed(str(error))
+            self.failed(str(error), new)
             await self._abort(group.slot, group.samples)
         else:
             self._settle(group)
@@ -123,7 +124,7 @@ class Dispatcher:
         if whole:
             self.finished(whole)
         else:
-            self.failed(next(iter(group.broken.values())))
+            self.failed(next(iter(group.broken.values())), True)
 
     async def _cancel(self, groups: list[Group], reason: Reason) -> None:
         mine = [group for group in groups if group in self.groups]

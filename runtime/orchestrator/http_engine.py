@@ -155,7 +155,7 @@ class HttpEngine:
         await self._admin("/pause?mode=keep&clear_cache=false", {})
 
     async def load(self, version: int, folder: Path) -> None:
-        """Load a checkpoint folder. Raises EngineFailure.
+        """Load a checkpoint folder, then ask which version is served. Raises EngineFailure.
 
         An engine that rejects the folder is resumed: its requests in flight go on with its old weights.
         """
@@ -174,6 +174,10 @@ class HttpEngine:
                 await self.resume()
             raise
         await self._admin("/finish_weight_update", {"weight_version": str(version)})
+        served = await self._call("GET", self.url + "/weight_info", None, self.config.admin_deadline)
+        found = served.get("weight_version") if isinstance(served, dict) else served
+        if found != str(version):
+            raise EngineFailure(f"{self.name}: serves version {found!r} after an update to {version}")
 
     async def resume(self) -> None:
         """Go on. Raises EngineFailure."""
@@ -186,10 +190,15 @@ class HttpEngine:
     async def _post(
         self, url: str, body: dict[str, Any], deadline: float, headers: dict[str, str] | None = None
     ) -> Any:
+        return await self._call("POST", url, body, deadline, headers)
+
+    async def _call(
+        self, method: str, url: str, body: dict[str, Any] | None, deadline: float, headers: dict[str, str] | None = None
+    ) -> Any:
         try:
             # httpx bounds each read and write, but not the whole.
             async with asyncio.timeout(deadline):
-                answer = await self.client.post(url, json=body, timeout=None, headers=headers)
+                answer = await self.client.request(method, url, json=body, timeout=None, headers=headers)
         except TimeoutError:
             raise EngineFailure(f"{self.name}: {url}: no answer in time") from None
         except httpx.HTTPError as error:

@@ -22,7 +22,7 @@ from prlc.runtime.orchestrator.rollout import Sample, Tokenizer
 from prlc.runtime.orchestrator.updates import update_engines
 from prlc.schema.orchestrator import OrchestratorConfig
 
-MOST_FAILURES = 200  # groups lost to engines in a row, with none finished between
+MOST_FAILURES = 200  # times that groups were lost in a row, with none finished between
 RETRY_AFTER = 2.0  # seconds between two tries to bring back an engine
 
 
@@ -75,8 +75,10 @@ class Loop:
         )
         self.dispatcher.cursor = before.cursor if before else config.seed * 1_000_000
         self.version = 0
-        self.failures, self.cause, self.retry_at = 0, "", 0.0
-        self.since = self.shipped_at = time.monotonic()
+        self.failures, self.cause = 0, ""
+        self.since = self.served_at = self.shipped_at = time.monotonic()
+        self.reviving: dict[int, asyncio.Task[None]] = {}  # by place in slots
+        self.retry_at: dict[int, float] = {}
         self.evaluating: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -88,9 +90,9 @@ class Loop:
             await self._watch()
             self._fill()
             if self.version >= self.step - self.config.lead_batches:
-                self._try_ship()
+                await self._try_ship()
                 self.since = time.monotonic()
-            self._check_policy_deadline()
+            self._check_deadlines()
             await self._pause()
         await self.dispatcher.cancel_all("run_ended")
         for group in self.batcher.groups:
@@ -101,33 +103,51 @@ class Loop:
         self.since = time.monotonic()
         while self.version < self.config.max_steps:
             await self._watch()
-            self._check_policy_deadline()
+            self._check_deadlines()
             await self._pause()
         await self._last_evaluation()
+        for revival in self.reviving.values():
+            revival.cancel()
         self.notes.emit("orchestrator_done", **self.ledger.counters())
 
     def _newest_version(self) -> int:
         return max(complete_numbers(self.paths.policies), default=0)
 
     async def _watch(self) -> None:
-        newest = self._newest_version()
-        if newest > self.version:
+        before, newest = self.version, self._newest_version()
+        if newest > before:
             self.version, self.since = newest, time.monotonic()
             await self.dispatcher.cancel_stale(self.step + 1)
             await self._update()
             every = self.config.evaluation.every_steps
-            if every and newest % every == 0 and newest < self.config.max_steps and self._idle():
+            due = every and newest // every > before // every  # versions may be skipped
+            if due and newest < self.config.max_steps and self._idle():
                 self.evaluating = asyncio.create_task(self._evaluate(newest))
-        elif any(not slot.healthy for slot in self.slots) and time.monotonic() >= self.retry_at:
-            await self._update([slot for slot in self.slots if not slot.healthy])
-            self.retry_at = time.monotonic() + RETRY_AFTER
+        self._revive()
 
-    async def _update(self, slots: list[Slot] | None = None) -> None:
+    async def _update(self) -> None:
+        """Bring the healthy engines to the newest version; the others come back on their own."""
         began = time.monotonic()
-        folder = self.paths.policy(self.version) if self.version else self.base
-        members = self.slots if slots is None else slots
-        await update_engines(members, self.version, folder, self.config.admin_deadline, self._engine_failed)
+        await self._bring([slot for slot in self.slots if slot.healthy])
         self.notes.emit("weights", version=self.version, seconds=round(time.monotonic() - began, 3))
+
+    async def _bring(self, slots: list[Slot]) -> None:
+        folder = self.paths.policy(self.version) if self.version else self.base
+        await update_engines(slots, self.version, folder, self.config.admin_deadline, self._engine_failed)
+
+    def _revive(self) -> None:
+        """Bring back lost engines, each beside the loop: one that hangs must not hold up the others."""
+        now = time.monotonic()
+        for place, slot in enumerate(self.slots):
+            revival = self.reviving.get(place)
+            if revival is not None and revival.done():
+                revival.result()
+                del self.reviving[place]
+                self.retry_at[place] = now + RETRY_AFTER
+            if slot.healthy and slot.version < self.version:
+                slot.healthy = False  # its revival began under an older version
+            if not slot.healthy and place not in self.reviving and now >= self.retry_at.get(place, 0.0):
+                self.reviving[place] = asyncio.create_task(self._bring([slot]))
 
     def _fill(self) -> None:
         for group in list(self.dispatcher.groups):
@@ -140,16 +160,18 @@ class Loop:
         if self.failures >= MOST_FAILURES:
             raise OrchestratorError(f"{self.failures} groups failed in a row; the last one: {self.cause}")
 
-    def _try_ship(self) -> None:
+    async def _try_ship(self) -> None:
         step = self.step + 1
         batch = self.batcher.form(step)
         self.ledger.check()
         if batch is None:
             return
         state.save(self.paths, state.State(step, self.dispatcher.cursor, self.ledger.counters()))
-        self.ship(step, batch)
+        # Gigabytes of tokens and expert rows: the loop goes on meanwhile.
+        await asyncio.to_thread(self.ship, step, batch)
         self.step = step
         self._report(batch)
+        await self.dispatcher.cancel_stale(self.step + 1)
 
     def _report(self, batch: list[Sample]) -> None:
         now = time.monotonic()
@@ -195,9 +217,14 @@ class Loop:
             self.evaluating = None
         return self.evaluating is None
 
-    def _check_policy_deadline(self) -> None:
-        if time.monotonic() - self.since > self.config.policy_deadline:
-            raise OrchestratorError(f"no policy version after {self.version} within {self.config.policy_deadline:g} s")
+    def _check_deadlines(self) -> None:
+        now, longest = time.monotonic(), self.config.policy_deadline
+        if any(slot.healthy for slot in self.slots):
+            self.served_at = now
+        if now - self.since > longest:
+            raise OrchestratorError(f"no policy version after {self.version} within {longest:g} s")
+        if now - self.served_at > longest:
+            raise OrchestratorError(f"no engine came back within {longest:g} s; the last cause: {self.cause}")
 
     async def _pause(self) -> None:
         self.dispatcher.changed.clear()
@@ -208,13 +235,14 @@ class Loop:
         self.failures = 0
         self.batcher.add(samples)
 
-    def _failed(self, cause: str) -> None:
-        self.failures, self.cause = self.failures + 1, cause
+    def _failed(self, cause: str, new: bool) -> None:
+        self.failures, self.cause = self.failures + new, cause
         self.notes.emit("group_failed", cause=cause)
 
     def _broke(self, cause: str) -> None:
         self.notes.emit("rollout_failed", cause=cause)
 
     def _engine_failed(self, cause: str) -> None:
+        self.cause = cause
         self.notes.emit("engine_failed", cause=cause)
         print(f"engine out of service: {cause}", flush=True)

@@ -39,7 +39,7 @@ class Sample:
     loss_mask: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
-    routed: bytes = b""
+    routed: bytearray = field(default_factory=bytearray)
     routed_rows: int = 0
     reward: float = 0.0
     advantage: float = 0.0
@@ -71,6 +71,7 @@ class Conversation:
     def __init__(self, sample: Sample, slot: Slot, salt: str, config: OrchestratorConfig, prefix: str = "r") -> None:
         self.sample, self.slot, self.salt, self.config, self.prefix = sample, slot, salt, config, prefix
         self.max_turns = config.sampling.max_turns
+        self.version = slot.version  # at dispatch; the engine may only rise from it
         self.failure: Exception | None = None
         self._row_bytes = row_bytes(config)
 
@@ -116,6 +117,9 @@ class Conversation:
             raise EngineFailure(
                 f"{engine.name}: {count} tokens, {len(turn.logprobs)} logprobs, {len(turn.versions)} versions"
             )
+        if turn.versions[0] < self.version:
+            # It was started again, with the base model, and nobody has brought it up to date.
+            raise EngineFailure(f"{engine.name}: serves version {turn.versions[0]}, it was given {self.version}")
         if start is not None:
             wanted = len(sample.tokens) + count - 1 - start
             if turn.routed_rows != wanted or len(turn.routed) != wanted * self._row_bytes:

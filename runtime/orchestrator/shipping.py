@@ -30,7 +30,7 @@ def as_batch(step: int, samples: list[Sample], config: OrchestratorConfig) -> Ba
     )
     if config.routed_experts:
         # Each sample's rows, then a zero row for its last token.
-        content = b"".join(sample.routed + bytes(row_bytes(config)) for sample in samples)
+        content = b"".join(part for sample in samples for part in (sample.routed, bytes(row_bytes(config))))
         dtype: np.dtype[Any] = np.dtype("u1" if config.num_experts <= 256 else "u2")
         batch.routed_experts = np.frombuffer(content, dtype).reshape(-1, config.moe_layers, config.top_k)
         batch.routed_valid = np.ones(len(batch.tokens), np.uint8)

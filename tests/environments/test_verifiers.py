@@ -310,7 +310,7 @@ def test_a_broken_rollout_leaves_its_group_and_no_request(model: Path) -> None:
             [Slot(engine)],
             ledger,
             finished.append,
-            lambda cause: pytest.fail(cause),
+            lambda cause, new: pytest.fail(cause),
             causes.append,
         )
         dispatcher.fill(1)

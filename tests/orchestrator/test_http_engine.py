@@ -195,7 +195,7 @@ def test_a_cancelled_rollout_aborts_the_request_that_is_in_flight(script: dict[s
             [Slot(engine)],
             ledger,
             lambda _: None,
-            lambda _: None,
+            lambda *_: None,
             lambda _: None,
         )
         dispatcher.fill(1)

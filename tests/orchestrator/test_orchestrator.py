@@ -312,11 +312,14 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
     from prlc.runtime.orchestrator.http_engine import HttpEngine
 
     seen: list[tuple[str, Any]] = []
+    served = ["2"]
     rows = numpy.zeros((3, 2, 2), numpy.uint8)
     rows[:, 1] = 7  # layer 0 is dense
 
     def serve(request: Any) -> Any:
-        seen.append((request.url.raw_path.decode(), json.loads(request.content)))
+        seen.append((request.url.raw_path.decode(), json.loads(request.content or "null")))
+        if request.url.path == "/weight_info":
+            return httpx.Response(200, json={"weight_version": served[0]})
         if request.url.path != "/inference/v1/generate":
             return httpx.Response(200, json={})
         buffer = io.BytesIO()
@@ -343,6 +346,9 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
             rows[0, 0] = 1  # a dense layer with experts: not what the configuration says
             with pytest.raises(EngineFailure, match="cannot be used"):
                 await engine.generate(request_id="r0-1", tokens=[1, 2], max_tokens=2, cache_salt="v1", routed_start=0)
+            served[0] = "1"  # an engine that says it took the update and did not
+            with pytest.raises(EngineFailure, match="serves version '1' after an update to 2"):
+                await engine.load(2, Path("policy"))
             return turn
 
     turn = asyncio.run(scene())
@@ -354,9 +360,9 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
         "/start_weight_update",
         "/update_weights",
         "/finish_weight_update",
-        "/inference/v1/generate",
+        "/weight_info",
     ]
-    assert seen[4][1]["cache_salt"] == "v1"
+    assert seen[5][1]["cache_salt"] == "v1"
 
 
 def test_a_batch_folder_holds_what_the_samples_hold() -> None:
