@@ -3,15 +3,17 @@
 from prlc.catalog.errors import CatalogError
 from prlc.catalog.facts import ModelFacts, facts
 from prlc.catalog.kv import KvBytes, KvDtype, kv_bytes
-from prlc.catalog.load import cluster, gpu, model, names, text
+from prlc.catalog.load import cluster, gpu, kernels, measured, model, names, text
 from prlc.catalog.replay import ReplayBytes, replay_bytes
 from prlc.schema.hardware import Cluster, Gpu, Node
+from prlc.schema.kernels import Kernels
 from prlc.schema.model import Model
 
 __all__ = [
     "CatalogError",
     "Cluster",
     "Gpu",
+    "Kernels",
     "KvBytes",
     "KvDtype",
     "Model",
@@ -21,7 +23,9 @@ __all__ = [
     "cluster",
     "facts",
     "gpu",
+    "kernels",
     "kv_bytes",
+    "measured",
     "model",
     "names",
     "replay_bytes",

@@ -13,18 +13,20 @@ from prlc.catalog import huggingface
 from prlc.catalog.errors import CatalogError, unknown
 from prlc.schema import codec
 from prlc.schema.hardware import Cluster, Gpu
+from prlc.schema.kernels import Kernels
 from prlc.schema.model import Model
 
-Kind = Literal["model", "gpu", "cluster"]
-FOLDERS: dict[Kind, str] = {"model": "models", "gpu": "gpus", "cluster": "clusters"}
+Kind = Literal["model", "gpu", "cluster", "kernels"]
+FOLDERS: dict[Kind, str] = {"model": "models", "gpu": "gpus", "cluster": "clusters", "kernels": "kernels"}
 # libyaml parses ten times faster; the pure-Python loader reads the same documents
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-T = TypeVar("T", Model, Gpu, Cluster)
+T = TypeVar("T", Model, Gpu, Cluster, Kernels)
 
 
 def names(kind: Kind) -> tuple[str, ...]:
     """Names of that kind in the catalog, sorted."""
-    return tuple(sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml")))
+    found = sorted(f.name.removesuffix(".yaml") for f in _folder(kind).iterdir() if f.name.endswith(".yaml"))
+    return tuple(name for name in found if not name.startswith("memory-"))  # of the ledgers, prlc.catalog.memory
 
 
 def model(name_or_path: str | Path) -> Model:
@@ -73,6 +75,27 @@ def text(kind: Kind, name_or_path: str | Path) -> tuple[str, str] | None:
         return shown, file.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def kernels(name_or_path: str | Path) -> Kernels:
+    """Coefficients of the forecast by catalog name (the GPU's) or by the path of a file. Raises CatalogError."""
+    found = _named(Kernels, "kernels", str(name_or_path))
+    if found is not None:
+        return found
+    path = _path("kernels", name_or_path)
+    if path.is_dir():
+        raise CatalogError(f"{path} is a folder, not a kernels file", "give the YAML file in it")
+    return _decode(Kernels, path, str(path))
+
+
+def measured(kind: Literal["model", "gpu"], name: str) -> Model | Gpu | None:
+    """A model or GPU that only measurements name: in catalog/kernels, never in plans. None: unknown."""
+    folder = files("prlc.catalog") / "kernels" / FOLDERS[kind]
+    file = folder / f"{name}.yaml"
+    if name != Path(name).name or not file.is_file():
+        return None
+    cls: type[Model] | type[Gpu] = Model if kind == "model" else Gpu
+    return _decode(cls, file, f"measured {kind} {name}")
 
 
 @cache

@@ -28,6 +28,8 @@ OTHER = {
     " or a folder with a Hugging Face config.json.",
     "PRL202": "No cluster of that name or path.\n\nCure: a name of `prlc catalog list clusters`, or a cluster file.",
     "PRL203": "The cluster's GPU is not in the catalog.\n\nCure: a name of `prlc catalog list gpus`.",
+    "PRL206": "No kernels file of that name or path, or one of another GPU than the cluster's.\n\n"
+    "Cure: kernels: auto, a name of catalog/kernels, or a file that `prlc calibrate` wrote for this GPU.",
     "PRL204": "The model's architecture has no parameter formula, or its config lacks a key.\n\n"
     "Cure: a model_type that the catalog knows.",
     "PRL400": "No layout of trainer and engines fits the cluster.\n\nCure: the diagnostic names the nearest"

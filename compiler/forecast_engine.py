@@ -1,38 +1,37 @@
-"""Rollouts a second of the engines: a closed network of decode, prefill and tools with a fixed number in flight."""
+"""Rollouts a second of the engines: a closed network of decode, prefill, KV transfer and tools.
+
+A fixed number of rollouts is in flight; each turn waits for its tools, for prefill and for its tokens. Sources:
+LRU stack distances (Che, Tung, Wang 2002) for the share of prefixes still cached; Sakasegawa 1977 for the wait of a
+pool of servers; least-loaded ranks of a lockstep group by the extreme of Poisson loads.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_loop import Work
-from prlc.compiler.forecast_trainer import (
-    DEEPEP_MEASURED,
-    all_to_all_seconds,
-    attention_flops,
-    gemm_params,
-    gemm_seconds,
+from prlc.compiler.forecast_decode import (
+    DecodeCost,
+    ServeShape,
+    decode_cost,
+    prefill_features,
+    prefill_seconds,
+    scaled,
 )
-from prlc.compiler.ledger_engine import engine_weights, kv_token_bytes
+from prlc.compiler.forecast_loop import Work, normal_below
+from prlc.compiler.ledger_engine import kv_token_bytes
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
+    from prlc.compiler.forecast_rates import Rates
     from prlc.compiler.layout import EngineLayout
-    from prlc.schema.hardware import Gpu
+    from prlc.schema.hardware import Cluster, Gpu
 
-PREFIX_HIT = 0.94  # of the prefix, found again where the cache is large enough: agent traffic, 91 to 97 %
-MAX_PREFILL_USE = 0.9  # busy share of prefill where its queue is still finite
-BANDWIDTH_SHARE = 0.75  # of peak memory bandwidth that decode kernels reach; an assumption
-LAYER_GAP = 20e-6  # seconds of launches and norms of one layer of a decode step under CUDA graphs; an assumption
-STEP_GAP = 2e-3  # seconds of sampling and scheduling of a decode step; an assumption
-# seconds of a step on a CPU beside arithmetic: 2,259 to 3,206 tokens/s measured, tiny model, 64 requests at once
-CPU_STEP = 0.025
-SPARSE_FLOOR = 1.25e-3  # seconds of one sparse-attention layer in prefill, 4 to 1024 new tokens (GLM-5, H200)
-DENSE_FLOOR = 60e-6  # the same of one dense-attention layer; an assumption
 PREFILL_BATCH = 8  # turns that share one prefill step at most
-# DeepEP low-latency dispatch + combine of one layer on H200, 128 tokens a rank, hidden 7168, top 8: seconds
-LOW_LATENCY = {16: 288e-6, 32: 406e-6, 64: 472e-6}
-BISECTIONS = 36
+BISECTIONS = 24
+HIT_BISECTIONS = 10
+MOVES_LEAST = 128  # new tokens of a turn below which decode engines prefill it themselves rather than move KV
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,129 +39,245 @@ class EngineTime:
     """What the closed network settles at."""
 
     rollouts_per_second: float
-    in_flight: float  # that fit into the KV pools
-    batch: float  # sequences of one decode server
-    decode_step: float  # s
-    prefill_turn: float  # s of one server for one turn
     turns_per_second: float
-    prefix_hit: float  # share of a turn's prefix that is found in a cache
+    in_flight: float  # rollouts
+    batch: float  # sequences of one decode server
+    decode_step: float  # s, of the slowest rank
+    prefill_turn: float  # s of one server for one turn, alone
+    prefill_wait: float  # s in its queue
+    transfer: float  # s of a turn's KV between engines or out of the store
+    prefix_hit: float  # share of a turn's prefix that is found in a cache or store
+    in_hbm: float  # share of prefixes that the KV pools still hold when their turn comes
+    working_set: float  # tokens of all conversations alive
+    pool: float  # tokens that the KV pools hold
     prefill_use: float  # busy share of the servers that prefill
-    extrapolated: bool
+    decode_use: float  # sequences at once, of those that a server may have
+    waiting: float  # rollouts that no decode slot is free for
+    extrapolated: tuple[str, ...]  # names of inputs beyond the data
 
 
-def _exchange(facts: ModelFacts, engine: EngineLayout, tokens: float) -> float:
-    """All-to-all seconds of one layer of a decode step."""
-    if engine.ep == 1:
-        return 0.0
-    near = 16 if engine.ep <= 16 else 32 if engine.ep <= 32 else 64
-    scale = max(0.5, tokens / 128) * facts.expert_hidden / 7168
-    return LOW_LATENCY[near] * max(1.0, engine.ep / 64) * scale
-
-
-def decode_seconds(
-    facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: str, batch: float, context: float, weights: int
-) -> float:
-    """One decode step of a server with `batch` sequences of `context` cached tokens; the slowest rank's."""
-    experts = facts.num_experts
-    touched = 1.0
-    total = facts.total_params
-    routed = facts.params.get("routed_experts", 0)
-    ranks = engine.ep if engine.expert_parallel else engine.tp
-    each = weights / max(1.0, (total - routed) / engine.tp + routed / ranks)  # bytes a parameter, about
-    heavy = routed / ranks * each
-    if experts:
-        group = batch * (engine.dp if engine.expert_parallel else 1)
-        touched = 1 - (1 - facts.top_k / experts) ** max(1.0, group)
-    read = max(0.0, weights - heavy) + heavy * touched
-    if facts.index_topk:
-        index = facts.index_head_dim + facts.index_head_dim // 128 * 4
-        rows = kv_token_bytes(facts, engine, precision) - facts.indexer_layers * index
-        read += batch * (rows * min(context, facts.index_topk) + facts.indexer_layers * index * context)
-    else:
-        read += batch * context * kv_token_bytes(facts, engine, precision)
-    dense, active = gemm_params(facts)
-    rate = (gpu.fp8_dense if precision == "fp8" else None) or gpu.bf16_dense
-    compute = 2 * batch * (dense + active) / engine.tp / rate
-    if gpu.device == "cpu":
-        return read / gpu.memory_bandwidth + compute + CPU_STEP
-    moved = facts.moe_layers * _exchange(facts, engine, batch)
-    reduced = facts.layers * 2 * 15e-6 if engine.tp > 1 else 0.0
-    return (
-        max(read / (BANDWIDTH_SHARE * gpu.memory_bandwidth), compute)
-        + moved
-        + reduced
-        + (facts.layers * LAYER_GAP + STEP_GAP)
+def serve_shape(engine: EngineLayout, precision: str, cluster: Cluster) -> ServeShape:
+    """The engine as the decode and prefill formulas see it."""
+    return ServeShape(
+        tp=engine.tp,
+        ep=engine.ep,
+        precision=precision,
+        servers=engine.dp if engine.expert_parallel else 1,
+        intra=cluster.node.intra_bandwidth,
+        low_latency=engine.all2all == "deepep_low_latency" or engine.ep > cluster.node.gpus,
     )
 
 
-def prefill_seconds(facts: ModelFacts, gpu: Gpu, engine: EngineLayout, precision: str, load: Work, hit: float) -> float:
-    """Seconds of a server for the new tokens of one turn and for the share of its prefix that no cache holds."""
-    new = load.prefill + (1 - hit) * load.prefix
-    ranks = engine.tp
-    rows = engine.max_num_batched_tokens * engine.ep * facts.top_k / max(1, facts.num_experts)
-    flops = gemm_seconds(facts, gpu, precision, new, rows) / ranks
-    flops += attention_flops(facts, new, load.prefix) / gpu.attention / ranks
-    if gpu.device == "cpu":
-        return flops + CPU_STEP
-    floor = facts.layers * (SPARSE_FLOOR if facts.index_topk else DENSE_FLOOR)
-    shared = max(1.0, min(PREFILL_BATCH, engine.max_num_batched_tokens / max(1.0, new)))
-    moved = facts.moe_layers * all_to_all_seconds(new, facts, engine.ep)
-    return max(flops + moved, floor / shared)
+def slowest(batch: float, ranks: int, share: float) -> float:
+    """Sequences of the busiest of `ranks` servers with `batch` each on the mean; `share` of Poisson's extreme.
+
+    >>> round(slowest(8, 64, 1.0), 1)
+    16.2
+    """
+    return batch + share * math.sqrt(2 * max(batch, 0.0) * math.log(ranks)) if ranks > 1 else batch
+
+
+def cached_share(pool: float, working_set: float, cycle: float, pause: float, sigma: float) -> float:
+    """Share of prefixes that an LRU pool still holds when their conversation returns.
+
+    In t seconds a working set W of conversations, each active once a cycle, touches W (1 - exp(-t / cycle)) tokens;
+    a prefix is gone when that exceeds the pool. Pauses are lognormal.
+
+    >>> cached_share(10, 5, 1, 1, 1), round(cached_share(5, 10, 10, 4, 1.0), 2), cached_share(1, 10, 10, 4, 0)
+    (1.0, 0.86, 0.0)
+    """
+    if working_set <= pool:
+        return 1.0
+    if pool <= 0:
+        return 0.0
+    lives = -cycle * math.log(1 - pool / working_set)
+    if sigma == 0 or pause <= 0:
+        return float(lives >= pause)
+    return normal_below((math.log(lives / pause) + sigma**2 / 2) / sigma)
+
+
+def queue_wait(busy: float, servers: int, service: float, sigma: float) -> float:
+    """Mean wait for one of `servers`; service times vary as their lognormal tokens do."""
+    busy = min(busy, 0.98)
+    spread = (math.exp(sigma**2) - 1 + 1) / 2
+    return float(service * busy ** (math.sqrt(2 * (servers + 1)) - 1) / (servers * (1 - busy)) * spread)
+
+
+@dataclass(frozen=True)
+class _Pools:
+    """What one engine layout offers, priced once."""
+
+    decode: EngineLayout
+    prefill: EngineLayout
+    apart: bool
+    cost: DecodeCost
+    most: float  # sequences of one decode server
+    share: float  # of Poisson's extreme that the router leaves between ranks
+    prefill_use: float  # busy share of prefill engines beyond which their queue grows without bound
+
+    def step(self, batch: float, context: float) -> float:
+        """Seconds of a decode step of the slowest rank."""
+        ranks = self.decode.dp if self.decode.expert_parallel else 1
+        return self.cost.seconds(slowest(batch, ranks, self.share), context)
+
+
+@dataclass(frozen=True)
+class _Network:
+    """One settled state."""
+
+    rate: float  # turns a second
+    batch: float  # sequences of a decode server
+    step: float  # s
+    wait: float  # s for prefill
+    waiting: float  # rollouts without a decode slot
+    alone: float  # s of one turn's prefill
+    full: float  # s of one turn when turns are batched
+    moved: float  # s of KV on the wire
+    hit: float
 
 
 def engine_time(
     facts: ModelFacts,
     gpu: Gpu,
+    cluster: Cluster,
+    rates: Rates,
     engines: tuple[EngineLayout, ...],
     precision: str,
     load: Work,
     in_flight: int,
-    stored: bool,
+    store_tokens: float,
 ) -> EngineTime:
-    """Bisect the decode batch until decode, prefill and tools together hold `in_flight` rollouts.
-
-    stored: a store in host memory holds the prefixes that the KV pools cannot.
-    """
+    """Settle the network: `in_flight` rollouts; `store_tokens` KV tokens fit into a store in host memory (0: none)."""
     prefill, decode = engines[0], engines[-1]
     apart = len(engines) > 1
-    fits = decode.servers * decode.kv_tokens / max(1.0, load.context)
-    population = max(1.0, min(float(in_flight), fits))
-    held = 1.0 if stored else min(1.0, prefill.servers * prefill.kv_tokens / (population * load.context))
-    hit = PREFIX_HIT * held
-    weights = engine_weights(facts, decode, precision)
-    turn = prefill_seconds(facts, gpu, prefill, precision, load, hit)
-
-    def at(batch: float) -> tuple[float, float, float]:
-        """(turns a second, seconds of a decode step, rollouts that this takes)."""
-        step = decode_seconds(facts, gpu, decode, precision, batch, load.context, weights)
-        each = load.output * step / batch  # server seconds of one turn
-        if apart:
-            rate = min(decode.servers / each, MAX_PREFILL_USE * prefill.servers / turn)
-        else:
-            rate = decode.servers / (each + turn)
-        return rate, step, decode.servers * batch + rate * (load.tool + turn)
-
-    low, high = 1e-3, float(decode.max_num_seqs)
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if at(middle)[2] < population:
-            low = middle
-        else:
-            high = middle
-    batch = (low + high) / 2
-    alone = max(1.0, batch)  # one sequence alone decodes a token a step, whatever the mean
-    rate, step, _ = at(batch)
-    if batch < alone:
-        step = decode_seconds(facts, gpu, decode, precision, alone, load.context, weights)
-        rate = min(rate, population / (load.tool + turn + load.output * step))
-    return EngineTime(
-        rollouts_per_second=rate / load.turns,
-        in_flight=population,
-        batch=batch,
-        decode_step=step,
-        prefill_turn=turn,
-        turns_per_second=rate,
-        prefix_hit=hit,
-        prefill_use=min(1.0, rate * turn / prefill.servers),
-        extrapolated=decode.ep > 64 or prefill.ep > DEEPEP_MEASURED,
+    shape = serve_shape(decode, precision, cluster)
+    turns = serve_shape(prefill, precision, cluster)
+    pools = _Pools(
+        decode,
+        prefill,
+        apart,
+        scaled(decode_cost(facts, gpu, rates, shape), rates, facts, shape),
+        max(1.0, min(float(decode.max_num_seqs), decode.kv_tokens / max(1.0, load.context))),
+        rates.loop["rank_imbalance"],
+        rates.loop["prefill_use"],
     )
+    pool = float(prefill.servers * prefill.kv_tokens)
+    alive = float(max(1, in_flight))
+    working_set = alive * load.context
+    base, row_bytes = rates.loop["prefix_hit"], kv_token_bytes(facts, prefill, precision)
+
+    def settle(held: float) -> _Network:
+        """The network when the KV pools hold this share of prefixes until their turn comes."""
+        kept = max(held, min(1.0, store_tokens / working_set))
+        hit = base * kept
+        new = load.prefill + (1 - hit) * load.prefix
+        together = max(1.0, min(PREFILL_BATCH, prefill.max_num_batched_tokens / max(1.0, new)))
+        past = load.prefix * hit
+        alone = _prefill(facts, gpu, rates, turns, new, past, 1.0)
+        full = _prefill(facts, gpu, rates, turns, new, past, together) / together if together > 1 else alone
+        moved = _moved(rates, cluster, load, row_bytes, apart, kept - held)
+        return _settle(pools, load, alive, alone, full, moved, hit)
+
+    def lives(network: _Network) -> float:
+        """The share that an LRU pool then holds."""
+        active = decode.servers * network.batch * load.context if not apart else 0.0
+        cycle = alive / network.rate
+        return cached_share(max(0.0, pool - active), working_set, cycle, load.tool, load.tool_sigma)
+
+    held = min(1.0, pool / working_set)
+    network = settle(held)
+    if held < 1:
+        if store_tokens < working_set:
+            # the faster the turns, the sooner a prefix is gone: one point agrees with itself
+            low, high = 0.0, 1.0
+            for _ in range(HIT_BISECTIONS):
+                middle = (low + high) / 2
+                if lives(settle(middle)) > middle:
+                    low = middle
+                else:
+                    high = middle
+            network = settle(low)
+        held = lives(network)
+    return EngineTime(
+        rollouts_per_second=network.rate / load.turns,
+        turns_per_second=network.rate,
+        in_flight=alive,
+        batch=network.batch,
+        decode_step=network.step,
+        prefill_turn=network.alone,
+        prefill_wait=network.wait,
+        transfer=network.moved,
+        prefix_hit=network.hit,
+        in_hbm=held,
+        working_set=working_set,
+        pool=pool,
+        prefill_use=min(1.0, network.rate * network.full / prefill.servers),
+        decode_use=network.batch / pools.most,
+        waiting=network.waiting,
+        extrapolated=_beyond(facts, rates, decode, prefill, load),
+    )
+
+
+def _prefill(
+    facts: ModelFacts, gpu: Gpu, rates: Rates, shape: ServeShape, new: float, prefix: float, together: float
+) -> float:
+    return prefill_seconds(prefill_features(facts, gpu, rates, shape, new, prefix, together), rates, facts)
+
+
+def _moved(rates: Rates, cluster: Cluster, load: Work, row: int, apart: bool, restored: float) -> float:
+    """Seconds of KV that a turn waits for: what prefill hands to decode, and what comes out of the store."""
+    seconds = 0.0
+    if apart and load.prefill > MOVES_LEAST:
+        seconds += rates.network["store_start"] + load.prefill * row / cluster.node.inter_bandwidth
+    if restored > 0:
+        seconds += restored * load.prefix * row / rates.network["store"]
+    return seconds
+
+
+def _settle(pools: _Pools, load: Work, alive: float, alone: float, full: float, moved: float, hit: float) -> _Network:
+    """The batch at which decode, prefill, transfers and tools together hold all rollouts alive."""
+    decode, prefill, each_step = pools.decode, pools.prefill, load.output / pools.cost.accepted
+
+    def at(batch: float) -> tuple[float, float, float, float]:
+        """(turns a second, step, wait, rollouts that this takes) when each decode server runs `batch`."""
+        step = pools.step(max(batch, 1.0), load.context)
+        each = each_step * step / batch
+        if pools.apart:
+            rate = min(decode.servers / each, pools.prefill_use * prefill.servers / full)
+            wait = queue_wait(rate * full / prefill.servers, prefill.servers, full, load.turn_sigma)
+        else:
+            rate = decode.servers / (each + full)  # a prefill stops the decodes of its server for its time
+            wait = alone / 2
+        return rate, step, wait, decode.servers * batch + rate * (load.tool + alone + wait + moved)
+
+    low, high = 1e-3, pools.most
+    rate, step, wait, taken = at(high)
+    if taken > alive:
+        for _ in range(BISECTIONS):
+            middle = math.sqrt(low * high)
+            if at(middle)[3] < alive:
+                low = middle
+            else:
+                high = middle
+        rate, step, wait, taken = at(high)
+    return _Network(rate, high, step, wait, max(0.0, alive - taken), alone, full, moved, hit)
+
+
+def _beyond(
+    facts: ModelFacts, rates: Rates, decode: EngineLayout, prefill: EngineLayout, load: Work
+) -> tuple[str, ...]:
+    """Names of the inputs that lie outside the data."""
+    domain, found = rates.document.domain, []
+    if decode.ep > domain.low_latency_ep:
+        found.append(f"expert all-to-all of decode at ep {decode.ep}, measured to {domain.low_latency_ep}")
+    if prefill.ep > domain.normal_ep:
+        found.append(f"expert all-to-all of prefill at ep {prefill.ep}, measured to {domain.normal_ep}")
+    if load.prefix > domain.prefix:
+        found.append(f"prefix of {load.prefix:.0f} tokens in prefill, measured to {domain.prefix}")
+    if facts.attention_kind not in domain.engine_attention:
+        found.append(
+            f"attention of kind {facts.attention_kind} in decode, measured: {', '.join(domain.engine_attention)}"
+        )
+    if decode.tp > domain.engine_tp:
+        found.append(f"tensor parallel {decode.tp} in decode, measured to {domain.engine_tp}")
+    return tuple(found)

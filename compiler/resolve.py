@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from prlc import catalog
 from prlc.catalog import Cluster, Gpu, Model, ModelFacts
+from prlc.compiler.forecast_rates import rates
 from prlc.schema import positions
 from prlc.schema.check import check
 from prlc.schema.diagnostics import Diagnostic, Note, Span
@@ -90,6 +91,13 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
             gpu = look_up("PRL203", "cluster", lambda: catalog.gpu(kind))
         if cluster is not None and gpu is not None and gpu.device == "cpu":  # a process has no more than its node
             gpu = dataclasses.replace(gpu, memory=min(gpu.memory, cluster.node.memory))
+    if spec is not None and gpu is not None:
+        named = gpu.name if spec.kernels == "auto" else _near(spec.kernels, folder, catalog.names("kernels"))
+        kind = gpu.name
+        if look_up("PRL206", "kernels", lambda: rates(str(named), kind)) is None:
+            return None, found
+        # the forecast reads it by this name, from wherever the spec was read
+        spec = dataclasses.replace(spec, kernels=str(named))
     if spec is None or model is None or facts is None or cluster is None or gpu is None:
         return None, found
     return Resolved(

@@ -18,6 +18,7 @@ from prlc.schema import codec
 from prlc.schema.codec import UNIT_EXAMPLES, UNITS
 from prlc.schema.compat import Compat
 from prlc.schema.hardware import Cluster, Gpu
+from prlc.schema.kernels import Kernels
 from prlc.schema.model import Model
 from prlc.schema.orchestrator import OrchestratorConfig
 from prlc.schema.plan import Plan
@@ -31,6 +32,7 @@ DOCUMENTS: dict[str, type[Any]] = {
     "model": Model,
     "gpu": Gpu,
     "cluster": Cluster,
+    "kernels": Kernels,
     "compat": Compat,
     "plan": Plan,
     "topology": Topology,
