@@ -95,3 +95,7 @@ class RunPaths:
     def metrics(self, role: str, index: int) -> Path:
         """Metrics of one process."""
         return self.root / "metrics" / f"{role}-{index}.jsonl"
+
+    def scrape(self, role: str, index: int) -> Path:
+        """Where Prometheus finds one process, in the form of its file_sd_configs."""
+        return self.root / "prometheus" / f"{role}-{index}.json"

@@ -20,6 +20,7 @@ from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator.engines import Slot
 from prlc.runtime.orchestrator.http_engine import HttpEngine
 from prlc.runtime.orchestrator.loop import Loop
+from prlc.runtime.orchestrator.prometheus import MetricsServer
 from prlc.runtime.orchestrator.shipping import ship
 from prlc.schema.codec import load
 from prlc.schema.orchestrator import OrchestratorConfig
@@ -79,23 +80,32 @@ async def run(config: OrchestratorConfig) -> None:
     paths.batches.mkdir(parents=True, exist_ok=True)
     # Servers close a connection idle for 5 s; one that is reused just then loses its request.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
-    run_token = token.headers(token.current())
+    secret, where = token.current(), Rendezvous.from_environment()
     environment = load_environment(config.environment.id, config.environment.args, base)
     async with contextlib.AsyncExitStack() as stack:
         if isinstance(environment, DrivingEnvironment):
             await stack.enter_async_context(environment)
-        client = await stack.enter_async_context(httpx.AsyncClient(limits=limits, trust_env=False, headers=run_token))
-        await Loop(
+        client = await stack.enter_async_context(
+            httpx.AsyncClient(limits=limits, trust_env=False, headers=token.headers(secret))
+        )
+        loop = Loop(
             config,
             paths,
             base,
             environment,
             FileTokenizer(base),
-            engine_slots(config, Rendezvous.from_environment(), client),
+            engine_slots(config, where, client),
             lambda step, samples: ship(paths, step, samples, config),
             RunNotes(paths),
             int(os.environ.get("PRLC_ATTEMPT", "1")),
-        ).run()
+        )
+        me = where.endpoint("orchestrator", 0)
+        server = MetricsServer(
+            where.address(me.node), me.port, secret, loop.numbers, paths.scrape("orchestrator", 0), where.topology.run
+        )
+        stack.push_async_callback(server.stop)
+        await server.start()
+        await loop.run()
     paths.done("orchestrator").parent.mkdir(parents=True, exist_ok=True)
     write_atomic(paths.done("orchestrator"), b"")
 

@@ -19,6 +19,7 @@ from prlc.runtime.orchestrator.engines import Slot
 from prlc.runtime.orchestrator.evaluation import evaluate
 from prlc.runtime.orchestrator.ledger import Ledger
 from prlc.runtime.orchestrator.rollout import Sample, Tokenizer
+from prlc.runtime.orchestrator.statistics import statistics
 from prlc.runtime.orchestrator.updates import update_engines
 from prlc.schema.orchestrator import OrchestratorConfig
 
@@ -76,6 +77,8 @@ class Loop:
         self.dispatcher.cursor = before.cursor if before else config.seed * 1_000_000
         self.version = 0
         self.failures, self.cause = 0, ""
+        self.last: dict[str, float] = {}
+        self.evaluation: dict[str, float] = {}
         self.since = self.served_at = self.shipped_at = time.monotonic()
         self.reviving: dict[int, asyncio.Task[None]] = {}  # by place in slots
         self.retry_at: dict[int, float] = {}
@@ -175,27 +178,35 @@ class Loop:
 
     def _report(self, batch: list[Sample]) -> None:
         now = time.monotonic()
-        lags = [(self.step - 1) - sample.oldest for sample in batch]
-        rate = sum(sum(sample.loss_mask) for sample in batch) / max(now - self.shipped_at, 1e-9)
-        self.shipped_at = now
-        reward = self.batcher.reward
+        seconds, self.shipped_at = max(now - self.shipped_at, 1e-9), now
+        found = statistics(batch, self.step)
+        tokens = found["generated_length"] * len(batch)
+        self.last = {"reward": self.batcher.reward, **found, "tokens_per_second": tokens / seconds}
         counters = self.ledger.counters()
-        self.notes.log(
-            self.step,
-            reward=reward,
-            batch_reward=sum(sample.reward for sample in batch) / len(batch),
-            lag_mean=sum(lags) / len(lags),
-            lag_max=max(lags),
-            tokens_per_second=rate,
-            version=self.version,
-            **counters,
-        )
+        environment = self.config.environment.id
+        self.notes.log(self.step, **self.last, environment=environment, version=self.version, **counters)
         lost = ", ".join(f"{name} {count}" for name, count in counters["dropped"].items() if count) or "none"
         print(
-            f"step {self.step}/{self.config.max_steps}  reward {reward:.3f}  lag {sum(lags) / len(lags):.2f}"
-            f" (max {max(lags)})  dropped {lost}  waiting {counters['waiting']}  {rate:.0f} tokens/s",
+            f"step {self.step}/{self.config.max_steps}  reward {self.last['reward']:.3f}  lag {found['lag_mean']:.2f}"
+            f" (max {found['lag_max']:.0f})  dropped {lost}  waiting {counters['waiting']}"
+            f"  {tokens / seconds:.0f} tokens/s",
             flush=True,
         )
+
+    def numbers(self) -> dict[str, Any]:
+        """How the run stands at this moment, then the last batch's statistics; a dict has one number a kind."""
+        healthy = sum(slot.healthy for slot in self.slots)
+        return {
+            "step": self.step,
+            "policy_version": self.version,
+            "rollouts_generated_total": self.ledger.generated,
+            "rollouts_trained_total": self.ledger.trained,
+            "rollouts_dropped_total": dict(self.ledger.dropped),
+            "rollouts_waiting": {"inflight": len(self.ledger.inflight), "queued": len(self.ledger.queued)},
+            "engines": {"healthy": healthy, "lost": len(self.slots) - healthy},
+            **self.last,
+            **self.evaluation,
+        }
 
     async def _evaluate(self, version: int) -> None:
         found = await evaluate(self.config, self.environment, self.tokenizer, self.slots, str(version))
@@ -203,6 +214,7 @@ class Loop:
             "evaluation", version=version, reward=found.reward, rollouts=found.rollouts, failed=found.failed
         )
         if found.reward is not None:
+            self.evaluation = {"evaluation_reward": found.reward, "evaluation_version": version}
             print(f"evaluation of version {version}: reward {found.reward:.3f}", flush=True)
 
     async def _last_evaluation(self) -> None:
