@@ -39,13 +39,15 @@ def trainer_ledger(
     adapters: Adapters | None = None,
     head_kind: Head = "fused",
     activation_offload: bool = False,
+    moments_offload: bool = False,
     numbers: TrainerMemory | None = None,
 ) -> Ledger:
     """Ledger of one rank: `hbm` of a GPU, or `host` of one process where the device is a CPU.
 
     `precision` is fp32, bf16 or fp8 (masters are always fp32); `seq_len` bounds the tokens of a micro-batch.
-    `adapters`: LoRA, the rest frozen. `head_kind` "unfused" keeps the logits of all tokens. `activation_offload`:
-    the stash lives in host memory. `numbers`: another calibration than the catalog's default.
+    `adapters`: LoRA, the rest frozen. `head_kind` "unfused" keeps the logits of all tokens. `activation_offload`: the
+    stash lives in host memory; `moments_offload`: so do Adam's moments between steps. `numbers`: another calibration
+    than the catalog's default.
     """
     cuda = gpu.device == "cuda"
     numbers = numbers or trainer_memory()
@@ -54,7 +56,7 @@ def trainer_ledger(
     tokens = min(layout.micro_batch_tokens, -(-seq_len // layout.cp))
     shape = layer_shape(facts)
     trained = adapters is None
-    entries = sharded_state(facts, layout, adapters)
+    entries = sharded_state(facts, layout, adapters, moments_offload)
     entries += gathered(facts, shape, layout, numbers, width, trained, fp8)
     entries.append(stash(facts, shape, layout, numbers, tokens, width, activation_offload))
     entries.append(working_set(shape, layout, numbers, tokens, width))
@@ -66,7 +68,7 @@ def trainer_ledger(
     if facts.num_experts:
         entries.append(_routing(facts, tokens))
     if layout.offload != "cpu" and trained:
-        entries += [update(facts, shape, layout), published(facts, layout, width)]
+        entries += [update(facts, shape, layout, numbers), published(facts, layout, width)]
     entries += _process(layout, numbers, gpu)
     return Ledger(
         role="trainer",

@@ -36,24 +36,29 @@ def adapter_params(facts: ModelFacts, rank: int) -> int:
     return rank * (facts.layers * attention + facts.dense_layers * dense + facts.moe_layers * (experts + shared))
 
 
-def sharded_state(facts: ModelFacts, layout: TrainerLayout, adapters: Adapters | None) -> list[LedgerEntry]:
+def sharded_state(
+    facts: ModelFacts, layout: TrainerLayout, adapters: Adapters | None, moments_offload: bool
+) -> list[LedgerEntry]:
     """Masters, gradients and moments of a rank's shard. With offload "cpu" all three are in host memory: FSDP2's
-    CPU offload keeps sharded parameters there, and their gradients and moments with them.
+    CPU offload keeps sharded parameters there, and their gradients and moments with them. `moments_offload`: the
+    moments alone are there between steps, and on the device for the update.
     """
     shards = layout.dp_shard * layout.cp
     over = f"(dp_shard {layout.dp_shard} x cp {layout.cp})"
     params = facts.total_params
 
-    def entry(what: str, count: int, width: int) -> LedgerEntry:
+    def entry(what: str, count: int, width: int, phase: str = "always") -> LedgerEntry:
         return LedgerEntry(
-            what=what, phase="always", bytes=count * width // shards, formula=f"{count} params x {width} B / {over}"
+            what=what, phase=phase, bytes=count * width // shards, formula=f"{count} params x {width} B / {over}"
         )
 
     if layout.offload == "cpu":
         return []
     found = [entry("master weights" if adapters is None else "frozen weights", params, MASTER)]
     if adapters is None:
-        return [*found, entry("gradients", params, GRADIENT), entry("optimizer moments", params, MOMENTS)]
+        when = "optimizer" if moments_offload else "always"
+        moments = entry("optimizer moments", params, MOMENTS, when)
+        return [*found, entry("gradients", params, GRADIENT), moments]
     each = adapter_params(facts, adapters.rank)
     return [
         *found,
@@ -129,15 +134,19 @@ def gathered(
     return found
 
 
-def update(facts: ModelFacts, shape: LayerShape, layout: TrainerLayout) -> LedgerEntry:
-    """AdamW goes one tensor at a time: two fp32 temporaries of the largest shard."""
-    largest = max(facts.vocab * facts.hidden, shape.routed // 3, facts.hidden * max(facts.intermediate, 1))
+def update(facts: ModelFacts, shape: LayerShape, layout: TrainerLayout, numbers: TrainerMemory) -> LedgerEntry:
+    """AdamW's temporaries: of all parameters at once, or two of the largest shard where it goes tensor by tensor."""
     shards = layout.dp_shard * layout.cp
+    if numbers.update:
+        count, each, what = facts.total_params, numbers.update, "params"
+    else:
+        count = max(facts.vocab * facts.hidden, shape.routed // 3, facts.hidden * facts.intermediate)
+        each, what = 2.0 * 4, "params of the largest tensor"
     return LedgerEntry(
         what="optimizer temporaries",
         phase="optimizer",
-        bytes=2 * 4 * largest // shards,
-        formula=f"2 x 4 B x {largest} params of the largest tensor / {shards} shards",
+        bytes=int(count * each) // shards,
+        formula=f"{count} {what} x {each:g} B / {shards} shards",
     )
 
 

@@ -29,6 +29,9 @@ class TrainerMemory:
     scale: float = doc("Fitted factor on `live` and `saved`: measured over counted.", minimum=0)
     selective_share: float = doc("Of `live`, what a layer keeps under selective recompute.", minimum=0, maximum=1)
     gathered_units: int = doc("FSDP units whose weights are whole at once: the current and the prefetched.", minimum=1)
+    update: float = doc(
+        "Bytes of temporaries a sharded parameter when all are updated at once; 0: one tensor at a time.", minimum=0
+    )
     unfused_head: float = doc("Bytes for each logit of a head that keeps its logits.", minimum=0)
     imbalance: float = doc("Tokens of the fullest expert rank over the mean.", minimum=1)
     context: Bytes = doc("CUDA context and libraries of a process.")
