@@ -21,9 +21,12 @@ STEP_SECONDS = 0.15
 EVERY = 4  # steps between checkpoints
 PATIENCE = 90.0  # s for an engine to answer, for a batch to come
 
-RUN = Path(os.environ["PRLC_RUN_DIR"])
-TOKEN = (RUN / "attempts" / os.environ["PRLC_ATTEMPT"] / "token").read_text()
-BEARER = f"Bearer {TOKEN}"
+RUN = Path(os.environ.get("PRLC_RUN_DIR", "."))
+
+
+def bearer() -> str:
+    """The Authorization header of this attempt."""
+    return "Bearer " + (RUN / "attempts" / os.environ["PRLC_ATTEMPT"] / "token").read_text()
 
 
 def put(folder: Path, content: object) -> None:
@@ -49,10 +52,11 @@ def done() -> None:
 
 def engine(address: str, port: str) -> None:
     """Answers what holds the run's token."""
+    wanted = bearer()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            good = self.headers.get("Authorization") == BEARER
+            good = self.headers.get("Authorization") == wanted
             self.send_response(200 if good else 401)
             self.end_headers()
             if good:
@@ -81,7 +85,7 @@ def ask(urls: list[str], number: int) -> int:
     end = time.monotonic() + PATIENCE
     while True:
         for url in urls:
-            request = urllib.request.Request(f"{url}/{number}", headers={"Authorization": BEARER})
+            request = urllib.request.Request(f"{url}/{number}", headers={"Authorization": bearer()})
             try:
                 with opener.open(request, timeout=5) as answer:
                     return int(answer.read().decode().strip("/"))
