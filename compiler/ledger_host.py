@@ -41,20 +41,22 @@ def host_ledgers(
     small = memory < 4 * SYSTEM
     system = entry("system", memory // 8 if small else SYSTEM, "1/8 of the node" if small else "16 GiB")
     parts: dict[str, list[LedgerEntry]] = {"trainer": trainer_parts(spec, facts, layout, not cpu)}
-    places: dict[str, frozenset[int]] = {"trainer": frozenset(layout.trainer.nodes)}
+    places: dict[str, tuple[int, ...]] = {"trainer": layout.trainer.nodes}
     for engine in layout.engines:
         parts[engine.role] = engine_parts(facts, engine, layout, not cpu)
-        places[engine.role] = frozenset(engine.nodes)
+        places[engine.role] = engine.nodes
     parts["orchestrator"] = orchestrator_parts(spec, facts, layout)
-    places["orchestrator"] = frozenset((layout.orchestrator_node,))
+    places["orchestrator"] = (layout.orchestrator_node,)
     if layout.store is not None:
-        parts["store"], places["store"] = store_parts(layout), frozenset(layout.store.nodes)
+        parts["store"], places["store"] = store_parts(layout), layout.store.nodes
     if gpu is not None and cpu:
         for role, found in _processes(spec, facts, gpu, layout).items():
             parts[role] += found
-    kinds = dict.fromkeys(
-        tuple(role for role, nodes in places.items() if node in nodes) for node in sorted(set().union(*places.values()))
-    )
+    on: dict[int, tuple[str, ...]] = {}
+    for role, nodes in places.items():
+        for node in nodes:
+            on[node] = (*on.get(node, ()), role)
+    kinds = dict.fromkeys(on[node] for node in sorted(on))
     found = []
     for roles in kinds:
         entries = [system, *(part for role in roles for part in parts[role])]
