@@ -15,6 +15,7 @@ from prlc.compiler.rules.deepep import (
 )
 from prlc.compiler.rules.engines import (
     hybrid_sides_are_alike,
+    one_controller_for_the_run,
     ports_are_free,
     prefill_no_wider_than_decode,
     router_carries_the_streams,
@@ -182,6 +183,7 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     whole_prompt_in_a_step,
     router_carries_the_streams,
     store_segments_hold_blocks,
+    one_controller_for_the_run,
     ports_are_free,
     ports_fit_the_block,
 )

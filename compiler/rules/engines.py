@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # one vllm-router stalled at about 1,270 concurrent streams (PrimeIntellect-ai/prime-rl#3211)
 ROUTER_STREAMS = 1200
+CONTROLLED_GPUS = 512
 LARGEST_PORT = 65535
 FIRST_EPHEMERAL_PORT = 32768  # Linux' default net.ipv4.ip_local_port_range
 
@@ -237,4 +238,29 @@ def ports_are_free(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ..
             help="base_port: 20000",
             severity="error" if highest > LARGEST_PORT else "warning",
             related=of_cluster(resolved, ("base_port",), "first port of the range"),
+        )
+
+
+@layout_rule(
+    "PRL516",
+    refused={"layout": {"nodes": 64}, "spec": {"cluster": "h200-64x8"}},
+    accepted={"layout": {"nodes": 28}, "spec": {"cluster": "h200-28x8"}},
+)
+def one_controller_for_the_run(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
+    """One orchestrator controls a run of a size that was run before (warning).
+
+    Inequality: nodes x gpus_per_node < 512
+    Source: NVIDIA-NeMo/RL#945 and verl-project/verl#2995: single controllers that stalled or timed out at 512 GPUs.
+    Cure: fewer nodes, or several runs.
+    """
+    gpus = layout.nodes * resolved.cluster.node.gpus
+    if resolved.gpu.device == "cuda" and gpus >= CONTROLLED_GPUS:
+        yield finding(
+            "PRL516",
+            f"one orchestrator for {gpus} GPUs: controllers of other systems stalled at {CONTROLLED_GPUS}",
+            resolved.span(("nodes",)) or resolved.span(("cluster",)),
+            label=f"{layout.nodes} x {resolved.cluster.node.gpus} = {gpus} >= {CONTROLLED_GPUS}",
+            rule="nodes * gpus_per_node < 512",
+            help=f"nodes: {(CONTROLLED_GPUS - 1) // resolved.cluster.node.gpus}",
+            severity="warning",
         )

@@ -152,19 +152,19 @@ def rollouts_have_turns(resolved: Resolved) -> Iterator[Diagnostic]:
     accepted={"workload": {"environment": {"id": "lookup"}}},
 )
 def environment_is_known(resolved: Resolved) -> Iterator[Diagnostic]:
-    """The environment comes with this release (warning).
+    """The environment comes with this release, or is one of the verifiers package (warning).
 
-    Inequality: environment.id in (arithmetic, copy, lookup)
+    Inequality: environment.id in (arithmetic, copy, lookup) or environment.id starts with "verifiers:"
     Source: prlc.runtime.environments, which refuses another name when the orchestrator starts.
     Cure: one of the names, or your own environment installed in the runtime's venv by the time the job starts.
     """
     name = resolved.spec.workload.environment.id
-    if name not in ENVIRONMENTS:
+    if name not in ENVIRONMENTS and not name.startswith("verifiers:"):
         yield finding(
             "PRL372",
             f"no environment {name!r} comes with this release: the orchestrator will refuse it",
             resolved.span(("workload", "environment", "id")),
-            label=f"known: {', '.join(ENVIRONMENTS)}",
+            label=f"known: {', '.join(ENVIRONMENTS)}, verifiers:<taskset>",
             help=f"to run: environment: {{id: {ENVIRONMENTS[-1]}}}",
             severity="warning",
         )

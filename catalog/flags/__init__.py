@@ -1,0 +1,1 @@
+"""Flags of the programs that a bundle starts, saved from their own parsers; prlc.catalog.programs reads them."""
