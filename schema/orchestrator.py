@@ -12,7 +12,10 @@ from prlc.schema.fields import Seconds, doc
 class Environment:
     """A task source: the environment's name and its arguments."""
 
-    id: str = doc("Name of an environment of prlc.runtime.environments.")
+    id: str = doc(
+        "arithmetic, copy or lookup; or verifiers:<taskset>, a taskset package of verifiers 0.4 that is installed in "
+        "the runtime's venv (pip install 'prlc[verifiers]')."
+    )
     args: dict[str, Any] = doc("Arguments of the environment, passed on as they are.", factory=dict)
 
 

@@ -50,7 +50,7 @@ class MetricsServer:
     def __init__(self, address: str, port: int, secret: str, numbers: Numbers, found_at: Path, run: str) -> None:
         self.address, self.port, self.secret, self.found_at, self.run = address, port, secret, found_at, run
         self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(_Collector(numbers))  # type: ignore[arg-type]
+        self.registry.register(_Collector(numbers))
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
