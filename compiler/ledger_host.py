@@ -50,8 +50,8 @@ def host_ledgers(
     if layout.store is not None:
         parts["store"], places["store"] = store_parts(layout), layout.store.nodes
     if gpu is not None and cpu:
-        for role, found in _processes(spec, facts, gpu, layout).items():
-            parts[role] += found
+        for role, processes in _processes(spec, facts, gpu, layout).items():
+            parts[role] += processes
     on: dict[int, tuple[str, ...]] = {}
     for role, nodes in places.items():
         for node in nodes:
