@@ -15,10 +15,10 @@ echo "== 1/5 a tiny random MoE and its tokenizer, made from a seed"
 
 echo "== 2/5 a short supervised warm start: it teaches the form of a tool call, not yet the skill"
 if [ ! -e "$run/run/model/COMPLETE" ]; then
-  python -m prlc.runtime.environments.demonstrations --env lookup --n 2048 --noise 0.5 --seed "$((seed + 1))" \
+  python -m prlc.runtime.environments.demonstrations --env lookup --n 2048 --noise 0.6 --seed "$((seed + 1))" \
     --out "$run/demonstrations.jsonl"
   python -m prlc.runtime.trainer.sft --model "$run/random" --data "$run/demonstrations.jsonl" \
-    --steps 250 --lr 3e-3 --seed "$seed" --out "$run/run/model"
+    --steps 250 --lr 5e-4 --seed "$seed" --out "$run/run/model"
 fi
 
 echo "== 3/5 plan"

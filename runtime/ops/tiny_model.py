@@ -1,4 +1,4 @@
-"""A random mixture-of-experts model of about a million parameters, for runs on a CPU; nothing is downloaded.
+"""A random mixture-of-experts model of about four million parameters, for runs on a CPU; nothing is downloaded.
 
     python -m prlc.runtime.ops.tiny_model --out DIR --seed 0
 
@@ -13,6 +13,11 @@ from pathlib import Path
 
 from prlc.runtime.environments.words import BOS, EOS, PAD, SPECIAL, UNKNOWN, VOCABULARY
 from prlc.runtime.ops.files import mark_complete
+
+
+# Experts start 25 times wider than the rest (transformers' 0.02), so that they differ from the first step: with equal
+# experts a changed routing choice costs nothing, and router replay would have nothing to mend.
+EXPERT_STD = 0.5
 
 
 def write_tokenizer(out: Path) -> None:
@@ -45,9 +50,9 @@ def write_model(out: Path, seed: int) -> None:
         num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=32,
-        num_experts=16,
+        num_experts=64,
         num_experts_per_tok=4,
-        moe_intermediate_size=64,
+        moe_intermediate_size=32,
         norm_topk_prob=True,
         decoder_sparse_step=1,
         mlp_only_layers=[],
@@ -63,6 +68,10 @@ def write_model(out: Path, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3MoeForCausalLM(config).to(torch.float32)
+        with torch.no_grad():
+            for layer in model.model.layers:
+                layer.mlp.experts.gate_up_proj.normal_(std=EXPERT_STD)
+                layer.mlp.experts.down_proj.normal_(std=EXPERT_STD)
     model.save_pretrained(out)
     write_tokenizer(out)
     mark_complete(out)
