@@ -93,7 +93,7 @@ class Dispatcher:
         try:
             await asyncio.gather(*rollouts)
         except EngineFailure as error:
-            await _end(rollouts)
+            await self._end(rollouts)
             new, group.slot.healthy = group.slot.healthy, False
             self._leave(group)
             for sample in group.samples:
@@ -103,7 +103,7 @@ class Dispatcher:
         else:
             self._settle(group)
         finally:
-            await _end(rollouts)
+            await self._end(rollouts)
             self.changed.set()
 
     async def _rollout(self, group: Group, sample: Sample, task: Task) -> None:
@@ -136,8 +136,7 @@ class Dispatcher:
                 self.ledger.drop(sample.rollout, reason)
         tasks = [group.task for group in mine if group.task is not None]
         if tasks:
-            # An environment that does not end in time is left behind; its rollouts are out of the books.
-            await asyncio.wait(tasks, timeout=self.config.admin_deadline)
+            await asyncio.wait(tasks, timeout=2 * self.config.admin_deadline)  # each takes one, in _end
         await asyncio.gather(*(self._abort(group.slot, group.samples) for group in mine))
 
     async def _abort(self, slot: Slot, samples: list[Sample]) -> None:
@@ -149,12 +148,12 @@ class Dispatcher:
         except EngineFailure:
             slot.healthy = False
 
+    async def _end(self, rollouts: list[asyncio.Task[None]]) -> None:
+        """Cancel what goes on. An environment that does not end in time is left behind."""
+        for rollout in rollouts:
+            rollout.cancel()
+        await asyncio.wait(rollouts, timeout=self.config.admin_deadline)
+
     def _leave(self, group: Group) -> None:
         self.groups.discard(group)
         group.slot.groups -= 1
-
-
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 from prlc.runtime.orchestrator.engines import EngineFailure, Turn
 from prlc.schema.orchestrator import OrchestratorConfig
+from pydantic_core import from_json, to_json
 
 # How the weight-transfer backend prlc_fs ends the message of an update that left the old weights in place.
 REJECTED = re.compile(r"serves (on|again)")
@@ -195,10 +196,13 @@ class HttpEngine:
     async def _call(
         self, method: str, url: str, body: dict[str, Any] | None, deadline: float, headers: dict[str, str] | None = None
     ) -> Any:
+        # A long conversation is 131,072 token ids a turn, which json.dumps takes 4 times as long for.
+        content = None if body is None else to_json(body)
+        headers = {"Content-Type": "application/json", **(headers or {})}
         try:
             # httpx bounds each read and write, but not the whole.
             async with asyncio.timeout(deadline):
-                answer = await self.client.request(method, url, json=body, timeout=None, headers=headers)
+                answer = await self.client.request(method, url, content=content, timeout=None, headers=headers)
         except TimeoutError:
             raise EngineFailure(f"{self.name}: {url}: no answer in time") from None
         except httpx.HTTPError as error:
@@ -208,7 +212,7 @@ class HttpEngine:
                 f"{self.name}: {url} answered {answer.status_code}: {answer.text[:1000]}", answer.status_code
             )
         try:
-            return answer.json() if answer.content else None
+            return from_json(answer.content) if answer.content else None
         except ValueError:
             return None
 

@@ -117,6 +117,8 @@ class Conversation:
             raise EngineFailure(
                 f"{engine.name}: {count} tokens, {len(turn.logprobs)} logprobs, {len(turn.versions)} versions"
             )
+        if not all(map(math.isfinite, turn.logprobs)):
+            raise EngineFailure(f"{engine.name}: a logprob that is no number")
         if turn.versions[0] < self.version:
             # It was started again, with the base model, and nobody has brought it up to date.
             raise EngineFailure(f"{engine.name}: serves version {turn.versions[0]}, it was given {self.version}")

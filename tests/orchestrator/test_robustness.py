@@ -12,7 +12,7 @@ import pytest
 from prlc.runtime.environments.base import NoRoom, Policy, RolloutFailed, Task, load
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator.dispatcher import Dispatcher
-from prlc.runtime.orchestrator.engines import Slot
+from prlc.runtime.orchestrator.engines import EngineFailure, Slot, Turn
 from prlc.runtime.orchestrator.ledger import Ledger
 from prlc.runtime.orchestrator.loop import Loop, OrchestratorError
 from prlc.runtime.orchestrator.rollout import Sample, play
@@ -258,3 +258,51 @@ def test_a_prompt_without_room_is_the_rollouts_fault() -> None:
             )
         )
     assert isinstance(caught.value.__cause__, NoRoom)
+
+
+def test_an_environment_that_does_not_let_go_is_left_behind() -> None:
+    class Clings(Fragile):
+        async def play(self, task: Task, policy: Policy) -> float:
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    held.append(task.index)
+                    if len(held) > 1:  # the loop's own end
+                        raise
+
+    held: list[int] = []
+
+    async def scene() -> tuple[Ledger, float]:
+        ledger = Ledger()
+        dispatcher = Dispatcher(
+            config(group_size=2, admin_deadline=0.2),
+            Clings(None),
+            Words(),
+            [Slot(Scripted("a"))],
+            ledger,
+            lambda _: None,
+            lambda *_: None,
+            lambda _: None,
+        )
+        dispatcher.fill(1)
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await dispatcher.cancel_all("run_ended")
+        return ledger, time.monotonic() - began
+
+    ledger, seconds = asyncio.run(scene())
+    assert seconds < 2
+    assert ledger.dropped["run_ended"] == 2
+    ledger.check()
+
+
+def test_a_logprob_must_be_a_number() -> None:
+    class Odd(Scripted):
+        async def generate(self, **asked: Any) -> Turn:
+            turn = await super().generate(**asked)
+            return Turn(turn.tokens, (-0.5, float("nan"), -0.5), turn.versions, turn.routed, turn.routed_rows)
+
+    environment = load("lookup", {})
+    with pytest.raises(EngineFailure, match="no number"):
+        asyncio.run(play(Sample(0), environment.task("train", 0), environment, Words(), Slot(Odd("a")), "v0", config()))
