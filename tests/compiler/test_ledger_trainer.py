@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,13 @@ def test_the_widest_layer_of_a_hybrid_is_its_experts_alone() -> None:
     assert shape.routed_hidden == 22 * 1024  # experts are latent
     mamba = NEMOTRON.params["mamba"] // NEMOTRON.linear_layers
     assert shape.unit == mamba  # a block is a mixer or a feed-forward
+
+
+def test_the_trainer_still_builds_the_masks_that_prl406_warns_of() -> None:
+    """When this fails the trainer has attention without dense masks: drop PRL406."""
+    folder = Path(__file__).parents[2] / "runtime" / "trainer"
+    assert "attn_mask=mask" in (folder / "attention.py").read_text()
+    assert "torch.ones(width, width, dtype=torch.bool" in (folder / "engine.py").read_text()
 
 
 def test_another_calibration_can_be_named() -> None:
