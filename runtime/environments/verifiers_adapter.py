@@ -23,6 +23,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import verifiers
 import verifiers.v1 as vf
 from prlc.runtime.environments.base import Policy, RolloutFailed, Split, Task, UnknownEnvironment
 from prlc.runtime.environments.verifiers_chat import Chat
@@ -43,6 +44,8 @@ class VerifiersEnvironment:
 
     def __init__(self, taskset: str, arguments: dict[str, Any], model: Path) -> None:
         self.name = f"verifiers:{taskset}"
+        if not verifiers.__version__.startswith("0.4."):
+            raise self._wrong(f"verifiers {verifiers.__version__} is installed, 0.4 is needed")
         unknown = sorted(set(arguments) - ARGUMENTS)
         if unknown:
             raise self._wrong(f"unknown args {', '.join(unknown)}; known: {', '.join(sorted(ARGUMENTS))}")

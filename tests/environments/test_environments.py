@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,15 @@ def test_unknown_environments_and_arguments_are_refused() -> None:
         load("lookup", {"colour": 1})
     with pytest.raises(UnknownEnvironment, match=r"2 \.\. 16"):
         load("lookup", {"keys": 99})
+
+
+def test_an_environment_of_verifiers_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("prlc.runtime.environments.verifiers")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "verifiers", None)
+    monkeypatch.setitem(sys.modules, "verifiers.v1", None)
+    with pytest.raises(UnknownEnvironment, match=r"not installed \(verifiers.*pip install 'prlc\[verifiers\]'"):
+        load("verifiers:shop-tasks", {}, Path("model"))
 
 
 @pytest.mark.runtime

@@ -355,6 +355,14 @@ def test_what_cannot_be_played_is_refused(model: Path, name: str, arguments: dic
         load(name, {"renderer": RENDERERS["family"], **arguments}, model)
 
 
+def test_a_model_is_wanted_and_the_right_version(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnknownEnvironment, match="needs the model's folder"):
+        load("verifiers:shop-tasks", {})
+    monkeypatch.setattr("verifiers.__version__", "0.3.9")
+    with pytest.raises(UnknownEnvironment, match=r"0.3.9 is installed, 0.4 is needed"):
+        load("verifiers:shop-tasks", {}, model)
+
+
 def test_the_plain_template_refuses_tools_that_it_cannot_read(model: Path, shop: dict[str, Any]) -> None:
     with pytest.raises(RolloutFailed, match="name a renderer"):
         one_rollout(model, {**shop, "renderer": {"name": "default"}}, Says(Text(model), f"1{END}"))
