@@ -110,33 +110,30 @@ def forecast(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layou
 
 
 def needed_groups(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> int:
-    """Fewest groups in flight whose step is within SLOWER of that of all that the layout allows.
+    """Fewest groups in flight, not below one batch, that still keep the trainer busy; all, where it must wait anyway.
 
-    A longer queue than the trainer needs only makes rollouts older. What the spec holds is kept.
+    More than the trainer needs only makes rollouts older. What the spec holds is kept.
     """
-    most = layout.max_inflight_groups
-    if spec.algorithm.max_inflight_groups != "auto":
+    most, size = layout.max_inflight_groups, spec.algorithm.group_size
+    least = max(1, spec.algorithm.batch_size // size)
+    if spec.algorithm.max_inflight_groups != "auto" or least >= most:
         return most
-    size, load, rates = spec.algorithm.group_size, work(spec), of(spec.kernels, gpu)
+    load, rates = work(spec), of(spec.kernels, gpu)
     trainer = trainer_time(spec, facts, gpu, cluster, rates, layout.trainer, load).seconds
 
-    def seconds(groups: int) -> float:
-        return max(trainer, _rollouts(spec, facts, gpu, cluster, layout.engines, groups * size, load)[1])
+    def enough(groups: int) -> bool:
+        return _rollouts(spec, facts, gpu, cluster, layout.engines, groups * size, load)[1] <= trainer
 
-    limit = seconds(most) * (1 + SLOWER)
-    low, high = max(1, spec.algorithm.batch_size // size), most
-    if low >= high:
+    if not enough(most):
         return most
-    while low < high:
-        middle = (low + high) // 2
-        if seconds(middle) <= limit:
+    high = most
+    while least < high:
+        middle = (least + high) // 2
+        if enough(middle):
             high = middle
         else:
-            low = middle + 1
+            least = middle + 1
     return high
-
-
-SLOWER = 0.01
 
 
 def _dropped(spec: RunSpec, in_flight: int, load: Work) -> float:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast_network import all_to_all_seconds, low_latency_seconds
-from prlc.compiler.forecast_trainer import attention_flops, gemm_params, indexer_flops, layer_width
+from prlc.compiler.forecast_trainer import RESIDUAL, attention_flops, gemm_params, indexer_flops, split_width
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
@@ -64,6 +64,7 @@ class DecodeCost:
     reduce: float  # a token
     exchange_start: float
     exchange: float  # a token
+    kernel: str  # coefficient of the exchange: exchange (DeepEP) or gather (collectives)
     verified: float  # tokens that a step computes for a sequence
     accepted: float  # tokens that it yields
     exact: float  # s that no coefficient touches
@@ -82,7 +83,7 @@ class DecodeCost:
             + tokens * min(context, self.sparse_limit) * self.sparse,
             "sequence": tokens * self.sequence,
             "reduce": tokens * self.reduce,
-            "exchange": self.exchange_start + tokens * self.exchange,
+            self.kernel: self.exchange_start + tokens * self.exchange,
         }
 
     def seconds(self, sequences: float, context: float) -> float:
@@ -159,6 +160,7 @@ def decode_cost(facts: ModelFacts, gpu: Gpu, rates: Rates, s: ServeShape) -> Dec
         reduce=2 * facts.layers * stream * 2 * (1 - 1 / s.tp) / s.intra if s.tp > 1 else 0.0,
         exchange_start=start,
         exchange=exchange,
+        kernel="exchange" if s.low_latency else "gather",
         verified=verified,
         accepted=accepted_tokens(rates, s.draft),
         exact=0.0,
@@ -199,7 +201,7 @@ def scaled(raw: DecodeCost, rates: Rates, facts: ModelFacts, s: ServeShape) -> D
 
     balance = room["expert_balance"] if s.ep > 1 else 1.0
     step, layer = of("step"), raw.layer * layer_floor(room, facts, s.framework)
-    reduce_start, exchange_start = raw.reduce_start * of("reduce_start"), raw.exchange_start * of("exchange")
+    reduce_start, exchange_start = raw.reduce_start * of("reduce_start"), raw.exchange_start * of(raw.kernel)
     return dataclasses.replace(
         raw,
         step=step,
@@ -215,7 +217,7 @@ def scaled(raw: DecodeCost, rates: Rates, facts: ModelFacts, s: ServeShape) -> D
         sequence=of("sequence"),
         reduce=raw.reduce * of("reduce"),
         exchange_start=exchange_start,
-        exchange=raw.exchange * of("exchange"),
+        exchange=raw.exchange * of(raw.kernel),
         exact=step + layer + reduce_start + exchange_start,
     )
 
@@ -239,7 +241,8 @@ def prefill_features(
         # only the last position passes the head
         "dense": max(2 * tokens * (dense - head) / s.tp / rate, (dense - head) * width / s.tp / memory),
         "attention": attention_flops(facts, new, prefix) * together / s.tp / gpu.attention,
-        "elementwise": 2 * tokens * facts.layers * layer_width(facts) / s.tp / memory,
+        # the residual stream and the norms are whole on every rank
+        "elementwise": 2 * tokens * facts.layers * (RESIDUAL * facts.hidden + split_width(facts) / s.tp) / memory,
     }
     if facts.index_topk:
         found["indexer"] = indexer_flops(facts, new, prefix) * together / rate
@@ -253,8 +256,10 @@ def prefill_features(
         read = facts.params.get("routed_experts", 0) * width * touched / ranks / memory
         found["grouped"] = max(read, 2 * group * routed / ranks / grouped)
         found["routing"] = (
-            2 * group * facts.moe_layers * facts.top_k * (2 * facts.expert_hidden + 3 * facts.moe_intermediate)
-            / ranks / memory
+            2 * facts.moe_layers * facts.top_k
+            * (group / s.ep * (2 * facts.expert_hidden + 3 * facts.moe_intermediate) if s.ep > 1
+               else tokens * (2 * facts.expert_hidden + 3 * facts.moe_intermediate / s.tp))
+            / memory
         )  # fmt: skip
         if s.servers > 1 and s.ep > 1:
             found["exchange"] = facts.moe_layers * all_to_all_seconds(rates, tokens, facts, s.ep)

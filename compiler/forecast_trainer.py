@@ -84,13 +84,15 @@ def indexer_flops(facts: ModelFacts, new: float, prefix: float) -> float:
     return 2 * new * (prefix + new / 2) * facts.index_heads * facts.index_head_dim * facts.indexer_layers
 
 
-def layer_width(facts: ModelFacts) -> float:
-    """Elements a token that one layer reads and writes outside GEMMs and routing, mean over layers."""
+RESIDUAL = 8  # times that a layer moves the residual stream: two norms, two additions, casts
+
+
+def split_width(facts: ModelFacts) -> float:
+    """Elements a token that one layer reads and writes beside the residual stream, outside GEMMs and routing: heads
+    and the intermediate of dense and shared experts, mean over layers."""
     attention = 2 * facts.heads * facts.head_dim + 2 * facts.kv_heads * facts.head_dim
-    ffn = (facts.dense_layers * 3 * facts.intermediate + facts.moe_layers * 3 * facts.shared_intermediate) / max(
-        1, facts.layers
-    )
-    return 8 * facts.hidden + attention + ffn
+    wide = facts.dense_layers * facts.intermediate + facts.moe_layers * facts.shared_intermediate
+    return attention + 3 * wide / max(1, facts.layers)
 
 
 def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[str, float]:
@@ -110,7 +112,7 @@ def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[s
         s.attention: attention_flops(facts, s.context, 0.0) / s.context * tokens * attention_passes / gpu.attention / ways,
         # fp32 logits: written, normalised, differentiated; policy losses also read their entropy
         "logits" if s.fused_head else "logits_plain": tokens * facts.vocab * 16 / gpu.memory_bandwidth / ways,
-        "elementwise": 2 * tokens * facts.layers * layer_width(facts) * (attention_passes - 0.5)
+        "elementwise": 2 * tokens * facts.layers * (RESIDUAL * facts.hidden + split_width(facts)) * (attention_passes - 0.5)
         / gpu.memory_bandwidth / ways,
         "launch": facts.layers * s.micro_batches * gemm_passes / s.pp,
     }  # fmt: skip
