@@ -1,0 +1,233 @@
+"""The joint search over node splits, meshes and engines: branch and bound, the same answer as trying them all.
+
+What makes the pruning sound, each held by tests/compiler/test_solve_bounds.py and all by test_solve_exhaustive.py:
+1. a step is no shorter than its trainer and its rollouts: score >= max(trainer_seconds, rollout_seconds);
+2. the weight sync knows mesh and engines by their nodes and seconds, and a step does not grow when one of these
+   seconds falls, or when the trainer has more nodes. So of the meshes and of the engines on the same nodes the
+   fastest ones make the best pair, and the sync is priced for these alone;
+3. offload and recompute never save time (trainer_side); one more replica of a role never costs rollouts
+   (engine_side), nor does it make a step longer.
+A split whose bound equals the best is still looked at: ties are broken by rank alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from prlc.compiler.assemble import assemble
+from prlc.compiler.engine_side import INFINITE, NOISE, EngineSide, TimedEngines
+from prlc.compiler.forecast import score
+from prlc.compiler.ledger_host import host_ledgers
+from prlc.compiler.objective import ROUNDING, Choice, rank, step_limit
+from prlc.compiler.trainer_side import TimedMesh, TrainerSide, moved
+
+if TYPE_CHECKING:
+    from prlc.compiler.resolve import Resolved
+    from prlc.schema.plan import Ledger
+
+WIDER = 1 + 1e-4  # a little more than the limit is priced, so that a bound has room for the forecast's noise
+
+
+@dataclass(frozen=True)
+class Split:
+    """Nodes of the trainer and of the engines; of one shared node, GPUs of each."""
+
+    trainer_nodes: int
+    ranks: int  # trainer GPUs of a node
+    engine_nodes: int
+    gpus: int  # engine GPUs of a node
+    shared: bool = False  # both on node 0
+
+    @property
+    def total(self) -> int:
+        """GPUs of both."""
+        return self.trainer_nodes * self.ranks + self.engine_nodes * self.gpus
+
+
+def node_budget(resolved: Resolved) -> int:
+    """Nodes that the plan may use."""
+    asked = resolved.spec.nodes
+    return resolved.cluster.nodes if asked == "auto" else min(int(asked), resolved.cluster.nodes)
+
+
+def trainer_counts(resolved: Resolved) -> tuple[int, ...]:
+    """Nodes that the trainer may have beside engine nodes."""
+    asked, budget = resolved.spec.trainer.nodes, node_budget(resolved)
+    return tuple(n for n in (range(1, budget) if asked == "auto" else (int(asked),)) if n < budget)
+
+
+def shared_splits(resolved: Resolved) -> tuple[Split, ...]:
+    """Trainer and engines on one node, on GPUs of their own."""
+    gpus = resolved.cluster.node.gpus
+    if resolved.spec.trainer.nodes not in ("auto", 1):
+        return ()
+    return tuple(Split(1, r, 1, e, shared=True) for r in range(1, gpus) for e in range(1, gpus - r + 1))
+
+
+def host_overflow(resolved: Resolved, choice: Choice) -> Ledger | None:
+    """The ledger of host memory or scratch that does not fit, if one does not."""
+    for ledger in host_ledgers(resolved.spec, resolved.facts, resolved.cluster, choice.layout):
+        if ledger.resource in ("host", "nvme") and ledger.total > ledger.capacity:
+            return ledger
+    return None
+
+
+@dataclass
+class Search:
+    """One search of a spec; what it learns about meshes and engines serves every split."""
+
+    resolved: Resolved
+    trainer: TrainerSide = field(init=False)
+    rejected: Ledger | None = None  # of host memory, of the last layout that failed on nothing else
+    _scored: dict[tuple[object, ...], tuple[Choice, Ledger | None]] = field(default_factory=dict)
+    _engines: dict[int, EngineSide] = field(default_factory=dict)
+    _quick: TimedMesh | None = None  # the fastest mesh that was seen early, whether it fits or not
+    _steps: dict[tuple[int, int], float] = field(default_factory=dict)  # (trainer, engine nodes): no step is shorter
+
+    def __post_init__(self) -> None:
+        """The trainer's half has no state of its own at start."""
+        self.trainer = TrainerSide(self.resolved)
+
+    def engines(self, gpus: int) -> EngineSide:
+        """Engines on nodes with `gpus` GPUs each."""
+        whole = gpus == self.resolved.cluster.node.gpus
+        if gpus not in self._engines:
+            self._engines[gpus] = EngineSide(self.resolved, gpus, node_budget(self.resolved) - 1 if whole else 1)
+        return self._engines[gpus]
+
+    def best(self) -> Choice | None:
+        """The best layout of the spec, None when nothing fits."""
+        budget, counts = node_budget(self.resolved), trainer_counts(self.resolved)
+        best: Choice | None = None
+        for split in shared_splits(self.resolved):
+            best = self.improve(split, best)
+        best = self._climb(counts, best)
+        # what saves GPUs is found from few nodes upwards, what saves time from many downwards
+        objective = self.resolved.spec.objective
+        slow = objective.step_time is not None and (best is None or best.counted > objective.step_time)
+        fastest = slow or (objective.step_time is None and objective.minimize in (None, "step_time"))
+        if fastest:
+            for count in reversed(counts):
+                best = self._along(count, budget, best)
+            return best
+        for total in range(2, budget + 1):
+            for count in reversed(counts):
+                if count < total:
+                    best = self.improve(self._split(count, total), best)
+        return best
+
+    def _along(self, count: int, budget: int, best: Choice | None) -> Choice | None:
+        """The better of `best` and the best layout with `count` trainer nodes, for a short step: most engines first."""
+        widest = max(self.engines(self.resolved.cluster.node.gpus).parts, default=1)
+        useless = 0  # in a row: as many as the widest part settle all that is below
+        for engine_nodes in range(budget - count, 0, -1):
+            if best is not None and self._useless(count, engine_nodes, best):
+                useless += 1
+                if useless >= widest:
+                    return best
+            else:
+                useless = 0
+                best = self.improve(self._split(count, count + engine_nodes), best)
+        return best
+
+    def _useless(self, trainer_nodes: int, engine_nodes: int, best: Choice) -> bool:
+        """True when the split is known to be slower than `best`, by what more nodes make of it.
+
+        One more part of engines never makes a step longer, so with a given trainer no engines here are faster than the
+        fastest that some part more makes. And no trainer that is slower and on fewer nodes than the quick one is
+        better beside these engines.
+        """
+        limit = best.step * ROUNDING
+        if self._row(trainer_nodes, engine_nodes, limit) > limit:
+            return True
+        quick = self._quick
+        if quick is None or trainer_nodes >= len(quick.layout.nodes):
+            return False
+        nodes, ranks = len(quick.layout.nodes), quick.layout.ranks_per_node
+        floor = self.trainer.floor(trainer_nodes, ranks)
+        if floor > limit or floor < quick.seconds:
+            return floor > limit
+        if self._row(nodes, engine_nodes, limit) > limit:
+            return True
+        if (nodes, engine_nodes) not in self._steps:
+            bound = limit * WIDER
+            engines = self.engines(ranks).best(engine_nodes, bound)
+            if engines is not None:
+                bound = min(bound, self._score(self._split(nodes, nodes + engine_nodes), quick, engines)[0].step)
+            self._steps[nodes, engine_nodes] = bound
+        return self._steps[nodes, engine_nodes] > limit
+
+    def _row(self, trainer_nodes: int, engine_nodes: int, step: float) -> float:
+        """No engines on these nodes make a shorter step beside this trainer."""
+        parts = self.engines(self.resolved.cluster.node.gpus).parts
+        known = self._steps.get((trainer_nodes, engine_nodes), 0.0)
+        bound = min((self._steps.get((trainer_nodes, engine_nodes + part), 0.0) for part in parts), default=INFINITE)
+        lowest = max(known, bound * (1 - NOISE))
+        if lowest > step:
+            self._steps[trainer_nodes, engine_nodes] = lowest
+        return lowest
+
+    def _split(self, count: int, total: int) -> Split:
+        gpus = self.resolved.cluster.node.gpus
+        return Split(count, gpus, total - count, gpus)
+
+    def improve(self, split: Split, best: Choice | None, most: float = INFINITE) -> Choice | None:
+        """The better one of `best` and the best of the split; layouts slower than `most` seconds are left out."""
+        for choice in self.candidates(split, best, most):
+            if best is None or self._rank(choice) < self._rank(best):
+                best = choice
+        return best
+
+    def candidates(self, split: Split, best: Choice | None, most: float = INFINITE) -> Iterator[Choice]:
+        """The fastest mesh with the fastest engines of the split, if it may beat `best`; others if the host is full."""
+        limit = min(most, step_limit(self.resolved.spec.objective, best, split.total))
+        if limit < 0 or self.trainer.floor(split.trainer_nodes, split.ranks) > limit:
+            return
+        shortest = limit = limit * WIDER
+        engines = self.engines(split.gpus).best(split.engine_nodes, limit)
+        if engines is not None:
+            for mesh in self.trainer.fitting(split.trainer_nodes, split.ranks, limit):
+                choice, overflow = self._score(split, mesh, engines)
+                shortest = min(shortest, choice.step)
+                if overflow is None:
+                    yield choice
+                    break
+                self.rejected = overflow  # a slower mesh may need less host memory
+        if not split.shared:
+            self._steps[split.trainer_nodes, split.engine_nodes] = shortest
+
+    def _rank(self, choice: Choice) -> tuple[object, ...]:
+        return rank(self.resolved.spec.objective, choice)
+
+    def _score(self, split: Split, mesh: TimedMesh, engines: TimedEngines) -> tuple[Choice, Ledger | None]:
+        key = (split, mesh.order)
+        if key not in self._scored:
+            r = self.resolved
+            placed = mesh.layout if split.shared else moved(mesh.layout, split.engine_nodes)
+            layout = assemble(r, placed, engines.engines)
+            step = score(r.spec, r.facts, r.gpu, r.cluster, layout)
+            choice = Choice(layout=layout, step=step, trainer=mesh.seconds, rollouts=engines.seconds)
+            self._scored[key] = choice, host_overflow(r, choice)
+        return self._scored[key]
+
+    def _climb(self, counts: tuple[int, ...], best: Choice | None) -> Choice | None:
+        """A good layout soon, so that little of the rest is priced: halvings of all nodes, then ever smaller steps."""
+        if not counts:
+            return best
+        budget, gpus = counts[-1] + 1, self.resolved.cluster.node.gpus
+        ladder = sorted({max(counts[0], budget >> power) for power in range(1, budget.bit_length())} & set(counts))
+        for count in ladder:
+            best = self.improve(self._split(count, budget), best)
+        found = [mesh for n in ladder if (mesh := self.trainer.quickest(n, gpus)) is not None]
+        self._quick = min(found, key=lambda mesh: mesh.order, default=None)
+        away = budget // 4
+        while away and best is not None:
+            at = best.split[0]
+            for count in (at - away, at + away):
+                if count in counts:
+                    best = self.improve(self._split(count, budget), best)
+            if best.split[0] == at:
+                away //= 2
+        return best
