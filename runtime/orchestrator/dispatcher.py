@@ -12,6 +12,8 @@ from prlc.runtime.orchestrator.ledger import Ledger, Reason
 from prlc.runtime.orchestrator.rollout import Sample, Tokenizer, play
 from prlc.schema.orchestrator import OrchestratorConfig
 
+LET_GO = 2.0  # seconds that a cancelled rollout may hold up what comes next
+
 
 @dataclass(eq=False)
 class Group:
@@ -62,6 +64,7 @@ class Dispatcher:
         self.cursor = 0
         self.prefix = f"a{attempt}-"
         self.changed = asyncio.Event()
+        self.leaving: set[asyncio.Task[None]] = set()  # cancelled groups whose environment still tidies up
 
     def fill(self, room: int) -> None:
         """Start up to `room` groups, within max_inflight_groups, while an engine is healthy."""
@@ -93,8 +96,8 @@ class Dispatcher:
         try:
             await asyncio.gather(*rollouts)
         except EngineFailure as error:
-            await self._end(rollouts)
             new, group.slot.healthy = group.slot.healthy, False
+            await _end(rollouts)
             self._leave(group)
             for sample in group.samples:
                 self.ledger.drop(sample.rollout, "failed")
@@ -103,7 +106,7 @@ class Dispatcher:
         else:
             self._settle(group)
         finally:
-            await self._end(rollouts)
+            await _end(rollouts)
             self.changed.set()
 
     async def _rollout(self, group: Group, sample: Sample, task: Task) -> None:
@@ -136,7 +139,10 @@ class Dispatcher:
                 self.ledger.drop(sample.rollout, reason)
         tasks = [group.task for group in mine if group.task is not None]
         if tasks:
-            await asyncio.wait(tasks, timeout=2 * self.config.admin_deadline)  # each takes one, in _end
+            _, slow = await asyncio.wait(tasks, timeout=2 * LET_GO)  # each may take one in _end
+            self.leaving |= slow
+            for task in slow:
+                task.add_done_callback(self.leaving.discard)
         await asyncio.gather(*(self._abort(group.slot, group.samples) for group in mine))
 
     async def _abort(self, slot: Slot, samples: list[Sample]) -> None:
@@ -148,12 +154,13 @@ class Dispatcher:
         except EngineFailure:
             slot.healthy = False
 
-    async def _end(self, rollouts: list[asyncio.Task[None]]) -> None:
-        """Cancel what goes on. An environment that does not end in time is left behind."""
-        for rollout in rollouts:
-            rollout.cancel()
-        await asyncio.wait(rollouts, timeout=self.config.admin_deadline)
-
     def _leave(self, group: Group) -> None:
         self.groups.discard(group)
         group.slot.groups -= 1
+
+
+async def _end(rollouts: list[asyncio.Task[None]]) -> None:
+    """Cancel what goes on. What needs longer to tidy up does so on its own; it is out of the books."""
+    for rollout in rollouts:
+        rollout.cancel()
+    await asyncio.wait(rollouts, timeout=LET_GO)

@@ -260,7 +260,9 @@ def test_a_prompt_without_room_is_the_rollouts_fault() -> None:
     assert isinstance(caught.value.__cause__, NoRoom)
 
 
-def test_an_environment_that_does_not_let_go_is_left_behind() -> None:
+def test_an_environment_that_does_not_let_go_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prlc.runtime.orchestrator.dispatcher.LET_GO", 0.1)
+
     class Clings(Fragile):
         async def play(self, task: Task, policy: Policy) -> float:
             while True:
@@ -276,7 +278,7 @@ def test_an_environment_that_does_not_let_go_is_left_behind() -> None:
     async def scene() -> tuple[Ledger, float]:
         ledger = Ledger()
         dispatcher = Dispatcher(
-            config(group_size=2, admin_deadline=0.2),
+            config(group_size=2),
             Clings(None),
             Words(),
             [Slot(Scripted("a"))],
@@ -289,6 +291,7 @@ def test_an_environment_that_does_not_let_go_is_left_behind() -> None:
         await asyncio.sleep(0.05)
         began = time.monotonic()
         await dispatcher.cancel_all("run_ended")
+        assert not dispatcher.groups
         return ledger, time.monotonic() - began
 
     ledger, seconds = asyncio.run(scene())
