@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.configs import checkpoint_path, orchestrator_config, trainer_config
 from prlc.compiler.decisions import decisions, table
+from prlc.compiler.derived import derived
 from prlc.compiler.forecast import forecast
 from prlc.compiler.launch import launches
 from prlc.compiler.layout import LaunchInputs
@@ -76,7 +77,7 @@ def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tup
         return None, found
     made = _assemble(resolved, solution, ledgers, text, found)
     reasons = told(made.decisions, concessions, resolved.spec.prefer, gain(resolved, concessions, solution.best.step))
-    return dataclasses.replace(made, decisions=reasons), found
+    return dataclasses.replace(made, decisions=(*reasons, *derived(resolved, solution.best, made))), found
 
 
 def judged(found: list[Diagnostic], strict: bool) -> list[Diagnostic]:

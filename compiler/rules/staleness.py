@@ -90,13 +90,16 @@ def episode_within_bound(resolved: Resolved) -> Iterator[Diagnostic]:
 def long_episodes_within_bound(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
     """The longest twentieth of the episodes ends within the bound (warning).
 
-    Inequality: turns.p95 x tool_time.mean <= max_off_policy_steps x forecast of a step
+    Inequality: the longer of turns.p95 x tool_time.mean, and turns.mean x tool_time.mean with one call of
+    tool_time.p95, <= max_off_policy_steps x forecast of a step
     Source: a rollout whose oldest token exceeds the bound is dropped with all its work; tools alone take that long.
     Cure: a larger max_off_policy_steps, or workload.max_turns to cut such episodes.
     """
     spec = resolved.spec
-    turns = spec.workload.turns.p95 or spec.workload.turns.mean
-    episode = turns * spec.workload.tool_time.mean
+    work, tool = spec.workload, spec.workload.tool_time
+    turns = work.turns.p95 or work.turns.mean
+    slow = work.turns.mean * tool.mean + max(0.0, (tool.p95 or 0.0) - tool.mean)
+    episode = max(turns * tool.mean, slow)
     if not episode:
         return
     step = forecast(spec, resolved.facts, resolved.gpu, resolved.cluster, layout).expected
@@ -104,11 +107,11 @@ def long_episodes_within_bound(resolved: Resolved, layout: Layout, ledgers: tupl
     if episode > bound:
         yield finding(
             "PRL354",
-            f"episodes of {turns:g} turns wait {episode:.0f} s for tools and are dropped: a rollout may live "
+            f"one episode in twenty waits {episode:.0f} s for its tools and is dropped: a rollout may live "
             f"{bound:.0f} s",
             resolved.span(("algorithm", "max_off_policy_steps")),
             label=f"{episode:.0f} s > {spec.algorithm.max_off_policy_steps} x {step:.3g} s",
-            rule="turns.p95 * tool_time.mean <= max_off_policy_steps * step",
+            rule="tools of the longest twentieth <= max_off_policy_steps * step",
             help=f"max_off_policy_steps: {int(episode / step) + 1}" if step > 0 else "a shorter workload.tool_time",
             severity="warning",
         )
