@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 INFINITE = float("inf")
 KEPT_BOUNDS = 24  # of a class, the latest
-NOISE = 1e-6  # of a forecast that bisects: bounds are taken this much lower
 
 
 @dataclass(frozen=True)
@@ -150,7 +149,7 @@ class EngineSide:
         for on, seconds in self._bounds.get(kind.number, ()):
             if on >= nodes and seconds > best and (on == nodes or any((on - nodes) % part == 0 for part in parts)):
                 best = seconds
-        return best * (1 - NOISE)
+        return best
 
     def _search(self, nodes: int, limit: float) -> TimedEngines | None:
         """Best first over stretches (class, first and last place in its counts); of equals the first class wins."""
@@ -172,7 +171,7 @@ class EngineSide:
             if not priced:
                 most = (*self._counts(kind, nodes, counts[first])[:-1], counts[last])
                 found = self.seconds(kind, most)
-                bound = found if first == last else max(seconds, found * (1 - NOISE))
+                bound = found if first == last else max(seconds, found)
                 heapq.heappush(heap, (bound, number, first, last, True))
             elif first == last:
                 self._learn(nodes, seconds, [(seconds, number), *((entry[0], entry[1]) for entry in heap)])

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_layouts import role_shapes
-from prlc.compiler.engine_side import NOISE
 from prlc.compiler.forecast import rollout_seconds, score, trainer_seconds
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_trainer import trainer_ledger
@@ -23,7 +22,7 @@ from prlc.schema.run import Objective
 from tests.compiler import brute
 
 MODELS = ("qwen3-30b-a3b", "gpt-oss-120b", "qwen3-32b", "deepseek-v3.2", "glm-5.1", "nemotron-3-super-120b-a12b")
-SLACK = 1 + NOISE
+SLACK = 1 + 1e-6  # the forecast bisects
 CASES: dict[str, st.SearchStrategy[Any]] = {
     "model": st.sampled_from(MODELS),
     "seq_len": st.sampled_from((8192, 65536, 131072)),
