@@ -55,6 +55,16 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Prediction:
+    """One row as shipped coefficients have it, in seconds."""
+
+    case: Case
+    expected: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Calibration:
     """What a calibration found."""
 
@@ -83,6 +93,23 @@ def calibrate(rows: Sequence[Row], prior: Kernels, gpu: str, name: str) -> Calib
     )
     covered = {name: coverage(used) for name, used in _by_band(outcomes).items() if used}
     return Calibration(kernels, tuple(outcomes), tuple(skipped), covered)
+
+
+def predict(rows: Sequence[Row], kernels: Mapping[str, Kernels]) -> tuple[list[Prediction], list[Skipped]]:
+    """Every row that can be priced, by the kernels of its GPU, whatever its `use`. Nothing is fitted."""
+    found: list[Prediction] = []
+    skipped: list[Skipped] = []
+    uses = tuple({row["use"] for row in rows})
+    for gpu, document in kernels.items():
+        rates = rates_of(document)
+        made, left = cases(rows, rates, uses)
+        skipped = left
+        for case in made:
+            if case.gpu == gpu:
+                value = sum(case.terms.values()) if case.quantity == "exchange" else predicted(case.terms, rates)
+                band = document.bands[next((n for n, of in BANDS.items() if case.quantity in of), "prefill")]
+                found.append(Prediction(case, value, value * band.low, value * band.high))
+    return found, skipped
 
 
 # --- fits
@@ -228,7 +255,8 @@ def _with_residuals(kernels: Kernels, prior: Kernels, outcomes: Sequence[Outcome
         for key, c in getattr(kernels, name).items():
             rest, full = getattr(prior, name)[key], f"{name}.{key}"
             if c.spread and errors[full] and c.value != rest.value:
-                source = f"fitted to {len(errors[full])} rows of {len(groups[full])} groups; before: {rest.value:.4g}, {rest.source}"
+                seen = f"fitted to {len(errors[full])} rows of {len(groups[full])} groups"
+                source = f"{seen}; before: {rest.value:.4g}, {rest.source}"
                 c = dataclasses.replace(
                     c,
                     value=float(f"{c.value:.5g}"),

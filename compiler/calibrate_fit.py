@@ -1,4 +1,4 @@
-"""Fit of coefficients to cases: within physical limits, robust, held near their priors. Plain Python, some dozen unknowns.
+"""Fit of coefficients to cases: within physical limits, robust, held near their priors; some dozen unknowns.
 
 Minimises  sum_i w_i (sum_j c_j x_ij / y_i - 1)^2 + sum_j (NOISE / spread_j)^2 ((c_j - p_j) / p_j)^2
 by coordinate descent; w_i are Huber weights of the relative residuals (Huber 1964), renewed a few times.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import click
 from prlc.compiler.commands.build import build
+from prlc.compiler.commands.calibrate import calibrate
 from prlc.compiler.commands.cancel import cancel
 from prlc.compiler.commands.catalog import catalog_group
 from prlc.compiler.commands.check import check
@@ -33,7 +34,21 @@ def main() -> None:
     """
 
 
-for command in (plan, build, check, catalog_group, explain, verify, diff, schema, submit, status, logs, cancel):
+for command in (
+    plan,
+    build,
+    check,
+    catalog_group,
+    explain,
+    verify,
+    diff,
+    schema,
+    submit,
+    status,
+    logs,
+    cancel,
+    calibrate,
+):
     main.add_command(command)
 
 if __name__ == "__main__":

@@ -70,6 +70,19 @@ def rollout_seconds(
     return _rollouts(spec, facts, gpu, cluster, engines, inflight_rollouts(spec), work(spec))[1]
 
 
+def rollout_times(
+    spec: RunSpec,
+    facts: ModelFacts,
+    gpu: Gpu,
+    cluster: Cluster,
+    engines: tuple[EngineLayout, ...],
+    in_flight: int,
+    rates: Rates,
+) -> float:
+    """`rollout_seconds` with other coefficients and another number in flight."""
+    return _rollouts(spec, facts, gpu, cluster, engines, in_flight, work(spec), rates)[1]
+
+
 def exposed_sync(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> float:
     """Seconds a step of the weight update that no work hides."""
     return step_time(spec, facts, gpu, cluster, layout).sync
@@ -149,6 +162,7 @@ def _rollouts(
     engines: tuple[EngineLayout, ...],
     in_flight: int,
     load: Work,
+    rates: Rates | None = None,
 ) -> tuple[EngineTime, float]:
     asked, replay = spec.inference.kv_offload, spec.algorithm.router_replay
     # what the solver decides: apart engines with replay hand KV over through the store
@@ -158,7 +172,7 @@ def _rollouts(
         nodes = len({n for e in engines for n in e.nodes})
         row = kv_token_bytes(facts, engines[0], precision) * engines[0].tp
         kept = nodes * cluster.node.memory * STORE_SHARE / row
-    rates = of(spec.kernels, gpu)
+    rates = rates or of(spec.kernels, gpu)
     found = engine_time(facts, gpu, cluster, rates, engines, precision, load, in_flight, kept)
     supply = found.rollouts_per_second * max(0.01, 1 - _dropped(spec, in_flight, load))
     return found, spec.algorithm.batch_size / supply

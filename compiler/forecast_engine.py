@@ -278,6 +278,8 @@ def _beyond(
         found.append(
             f"attention of kind {facts.attention_kind} in decode, measured: {', '.join(domain.engine_attention)}"
         )
+    if rates.document.gpu not in domain.engine_gpus:
+        found.append(f"decode and prefill on {rates.document.gpu}, measured on {', '.join(domain.engine_gpus)}")
     if decode.tp > domain.engine_tp:
         found.append(f"tensor parallel {decode.tp} in decode, measured to {domain.engine_tp}")
     return tuple(found)

@@ -105,17 +105,20 @@ def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[s
     ways = s.tp * s.pp
     tokens = s.tokens
     weight_passes = gemm_passes - LORA_SAVES if s.lora else gemm_passes
+    memory = gpu.memory_bandwidth
+    head_passes = (4.0 if s.fused_head else 3.0) - (LORA_SAVES if s.lora else 0)
+    scores = attention_flops(facts, s.context, 0.0) / s.context  # a token
+    moved = 2 * tokens * facts.layers * (RESIDUAL * facts.hidden + split_width(facts))
     found = {
         "gemm": 2 * tokens * (dense - head) * weight_passes / rate / ways,
         # the head stays bf16; a fused one is recomputed in its backward
-        "head": 2 * tokens * head * ((4.0 if s.fused_head else 3.0) - (LORA_SAVES if s.lora else 0)) / gpu.bf16_dense / ways,
-        s.attention: attention_flops(facts, s.context, 0.0) / s.context * tokens * attention_passes / gpu.attention / ways,
+        "head": 2 * tokens * head * head_passes / gpu.bf16_dense / ways,
+        s.attention: scores * tokens * attention_passes / gpu.attention / ways,
         # fp32 logits: written, normalised, differentiated; policy losses also read their entropy
-        "logits" if s.fused_head else "logits_plain": tokens * facts.vocab * 16 / gpu.memory_bandwidth / ways,
-        "elementwise": 2 * tokens * facts.layers * (RESIDUAL * facts.hidden + split_width(facts)) * (attention_passes - 0.5)
-        / gpu.memory_bandwidth / ways,
+        "logits" if s.fused_head else "logits_plain": tokens * facts.vocab * 16 / memory / ways,
+        "elementwise": moved * (attention_passes - 0.5) / memory / ways,
         "launch": facts.layers * s.micro_batches * gemm_passes / s.pp,
-    }  # fmt: skip
+    }
     if s.fused_head:
         found["step"] = 1.0
     if not s.compiled:
@@ -254,6 +257,8 @@ def _beyond_data(facts: ModelFacts, rates: Rates, mesh: TrainerLayout) -> tuple[
         found.append(f"expert all-to-all of training at ep {mesh.ep}, measured to {domain.normal_ep}")
     if len(mesh.nodes) > domain.trainer_nodes:
         found.append(f"FSDP traffic over {len(mesh.nodes)} nodes, measured to {domain.trainer_nodes}")
+    if rates.document.gpu not in domain.trainer_gpus:
+        found.append(f"training on {rates.document.gpu}, measured on {', '.join(domain.trainer_gpus)}")
     if facts.attention_kind not in domain.trainer_attention:
         measured = ", ".join(domain.trainer_attention)
         found.append(f"attention of kind {facts.attention_kind} in training, measured: {measured}")

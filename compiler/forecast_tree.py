@@ -136,12 +136,13 @@ def _rollouts(spec: RunSpec, t: StepTime) -> Term:
     )
     terms = (
         _term("decode step", e.decode_step, f"{e.batch:.1f} sequences a server of {load.context:.0f} cached tokens, "
-              f"{e.decode_use:.0%} of its slots; the busiest rank's", f"decode rows of {rates.document.software['engine']}",
-              decode, extrapolated="decode" in beyond),
+              f"{e.decode_use:.0%} of its slots; the busiest rank's",
+              f"decode rows of {rates.document.software['engine']}", decode, extrapolated="decode" in beyond),
         _term("prefill of a turn", e.prefill_turn, f"{load.prefill:.0f} new tokens + {1 - e.prefix_hit:.0%} of "
               f"{load.prefix:.0f} before; its servers are busy {e.prefill_use:.0%}",
               "first-token and sparse-attention rows", prefill, extrapolated="prefill" in beyond),
-        _term("wait for prefill", e.prefill_wait, f"pool of servers busy {e.prefill_use:.0%}", "Sakasegawa 1977", prefill),
+        _term("wait for prefill", e.prefill_wait, f"pool of servers busy {e.prefill_use:.0%}", "Sakasegawa 1977",
+              prefill),
         _term("KV transfer", e.transfer, "start + KV bytes of a turn over the network, and what the store gives back",
               rates.document.network["store"].source, rates.band("sync")),
         _term("tool time of a turn", load.tool, "workload.tool_time", "run spec", CHOICE),
@@ -185,7 +186,8 @@ def _informative(spec: RunSpec, t: StepTime, layout: Layout) -> tuple[Term, ...]
         _term("dropped", t.dropped, f"Q((ln(K B / N) + s^2/2) / s); {inputs}", law, band, "1"),
         _term("wasted work", t.lag.wasted, f"share of generated work in dropped rollouts; {inputs}", law, band, "1"),
         _term("in-flight groups", layout.max_inflight_groups,
-              f"{layout.max_inflight_groups} groups of {algorithm.group_size}; {t.engine.waiting:.0f} rollouts wait for a slot",
+              f"{layout.max_inflight_groups} groups of {algorithm.group_size}; {t.engine.waiting:.0f} rollouts wait "
+              "for a slot",
               "layout", CHOICE, "groups"),
         _term("trainer idle", t.trainer_idle, "1 - trainer step / step", "the parts above", band, "1"),
         _term("engines idle", t.engines_idle, "1 - rollouts / step", "the parts above", band, "1"),

@@ -56,6 +56,8 @@ class Domain:
     trainer_nodes: int = doc("Most nodes of a training row.", minimum=0)
     trainer_attention: tuple[str, ...] = doc("attention_kind of models with training rows.", default=())
     engine_attention: tuple[str, ...] = doc("attention_kind of models with decode rows.", default=())
+    trainer_gpus: tuple[str, ...] = doc("GPUs of the training rows.", default=())
+    engine_gpus: tuple[str, ...] = doc("GPUs of the decode and prefill rows.", default=())
     engine_tp: int = doc("Most tensor-parallel ranks of a decode row.", default=8, minimum=1)
 
 
