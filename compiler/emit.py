@@ -44,6 +44,7 @@ class Step:
     options: tuple[str, ...] = ()  # of srun
     deadline: int = 0  # s
     alone: bool = False  # ends before the next step begins
+    first: bool = False  # of those that go on together, each under its agent
 
 
 def canonical(value: Any) -> bytes:
@@ -58,7 +59,8 @@ def build(plan: Plan) -> dict[str, bytes]:
     script = "run.sbatch" if target == "slurm" else "run.sh"
     layouts = {row.role: _line(row.layout) for row in plan.table}
     checks = [replace(_step(launch, CHECKS[launch.role], plan.slurm.step), alone=True) for launch in plan.checks]
-    steps = checks + [_step(launch, layouts.get(launch.role, ""), plan.slurm.step) for launch in plan.launches]
+    roles = [_step(launch, layouts.get(launch.role, ""), plan.slurm.step) for launch in plan.launches]
+    steps = [*checks, replace(roles[0], first=True), *roles[1:]]
     texts = {
         "README.md": render("README.md.j2", plan=plan, target=target),
         script: render(

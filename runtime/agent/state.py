@@ -14,7 +14,7 @@ from prlc.runtime.ops.files import write_atomic
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.schema.topology import Topology
 
-Verdict = Literal["running", "done", "failed", "superseded"]
+Verdict = Literal["running", "done", "failed", "superseded", "stopping"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,9 @@ class RunState:
     attempt: int
 
     def verdict(self) -> Verdict:
-        """superseded: a newer attempt has begun; failed: FAILED is there; done: all finishers are done."""
+        """superseded: a newer attempt has begun; failed: FAILED is there; done: all finishers are done;
+        stopping: the launcher wants it over.
+        """
         if self._newest_attempt() > self.attempt:
             return "superseded"
         if self.paths.failed.exists():
@@ -34,7 +36,7 @@ class RunState:
         finishing = [role.name for role in self.topology.roles if role.finishes]
         if finishing and all(self.role_done(name) for name in finishing):
             return "done"
-        return "running"
+        return "stopping" if self.paths.stop(self.attempt).exists() else "running"
 
     def role_done(self, role: str) -> bool:
         """True when a finishing role has said that it ended well."""

@@ -53,7 +53,7 @@ class Agent:
         self._looked, self._verdict, self._beat = 0.0, self.state.verdict(), time.monotonic()
 
     def run(self) -> int:
-        """0: ended well or stopped because the run is done; 1: failed; 128 + n: stopped by signal n."""
+        """0: ended well or stopped by the run's own files; 1: failed; 128 + n: stopped by signal n."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._signals.append(received))
         adopt_orphans()
@@ -136,7 +136,7 @@ class Agent:
         now = time.monotonic()
         if now - self._looked >= STATE_POLL:
             self._looked, self._verdict = now, self.state.verdict()
-        if self._signals or self._verdict in ("failed", "superseded"):
+        if self._signals or self._verdict in ("failed", "superseded", "stopping"):
             return True
         # a finishing role ends by itself, when its work is done
         return self._verdict == "done" and not self.role.finishes
@@ -152,6 +152,8 @@ class Agent:
             why, code = signal.Signals(self._signals[0]).name, 128 + self._signals[0]
         elif self._verdict == "done":
             why, code = "the run is done", 0
+        elif self._verdict == "stopping":
+            why, code = "the launcher stops the run", 0
         elif self._verdict == "superseded":
             why, code = "a newer attempt has begun", 1
         else:
@@ -171,7 +173,7 @@ class Agent:
     def _finished(self) -> int:
         deadline = time.monotonic() + DONE_GRACE
         while not self.state.role_done(self.role.name):
-            if self._signals or self.state.verdict() in ("failed", "superseded"):
+            if self._signals or self.state.verdict() in ("failed", "superseded", "stopping"):
                 return self._stopped(None)
             if time.monotonic() >= deadline:
                 return self._fail(f"{self._name} ended with status 0 but did not write done/{self.role.name}")

@@ -25,7 +25,7 @@ from prlc.schema.topology import Topology
 
 POLL = 5.0  # s
 LOST = 180.0  # s without an event of an agent: six of its heartbeats
-SLACK = 30.0  # s beyond the longest stop_grace until a step that has not ended is killed
+SLACK = 20.0  # s beyond the longest stop_grace until a step that has not ended is ended
 
 
 @dataclass
@@ -77,10 +77,11 @@ def run(state: RunState, pids: list[int], lost_after: float = LOST, slack: float
         elif over is None:
             over = now
         elif now - over > grace:
-            print(f"watch: a step has not ended {grace:g} s after the run: killed", file=sys.stderr, flush=True)
-            for pid in left:
+            print(f"watch: a step has not ended {grace:g} s after the run: ended", file=sys.stderr, flush=True)
+            late = now - over > grace + slack
+            for pid in left:  # srun ends its whole step by TERM; by KILL it leaves that to the job's end
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                    os.kill(pid, signal.SIGKILL if late else signal.SIGTERM)
         time.sleep(min(POLL, lost_after / 4))
 
 

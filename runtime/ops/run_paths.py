@@ -72,6 +72,10 @@ class RunPaths:
         """The secret that every endpoint of one attempt wants; its owner alone can read it."""
         return self.attempt(attempt) / "token"
 
+    def stop(self, attempt: int) -> Path:
+        """File by which the launcher asks every agent of one attempt to stop its process in good order."""
+        return self.attempt(attempt) / "STOP"
+
     def preflight(self, attempt: int) -> Path:
         """Folder of what preflight found on each node, in one attempt."""
         return self.attempt(attempt) / "preflight"

@@ -144,7 +144,9 @@ def trainer_killed(it: Case) -> str:
     it.whole()
     assert it.attempts() == 2
     assert "trainer-0 ended with status 137" in it.output(job)
-    return f"FAILED names it, the job requeues, goes on from the last complete checkpoint; nodes free after {took:.1f} s"
+    return (
+        f"FAILED names it, the job requeues, goes on from the last complete checkpoint; nodes free after {took:.1f} s"
+    )
 
 
 def orchestrator_killed(it: Case) -> str:

@@ -18,7 +18,7 @@ def _inputs(layout: Layout, topology: Topology, model: str, device: str, precisi
     )  # fmt: skip
     parts: dict[str, Any] = {
         "spec": SimpleNamespace(inference=SimpleNamespace(precision=precision), seed=7),
-        "model": None,
+        "model": SimpleNamespace(checkpoints=()),
         "facts": None,
         "gpu": SimpleNamespace(device=device),
         "cluster": SimpleNamespace(node=node),
