@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.rules.places import of_cluster
 from prlc.compiler.rules.rule import finding, layout_rule
-from prlc.compiler.rules.trainable import TRAINABLE
+from prlc.schema.trainable import TRAINABLE
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from prlc.runtime.trainer.titan import TokenChoiceTopKRouter
+from prlc.runtime.trainer.titan import TokenChoiceTopKRouter, sequence_part
 from torch.distributed.tensor import DTensor
 
 
@@ -29,6 +29,12 @@ class ReplayRouter(TokenChoiceTopKRouter):
         super().__init__(config)
         self.replay_ids: torch.Tensor | None = None
         self.recorded: list[torch.Tensor] | None = None
+        self.cp: Any = None
+
+    def parallelize(self, parallel_dims: Any) -> None:
+        """Also remember the ranks that share a sequence."""
+        super().parallelize(parallel_dims)
+        self.cp = parallel_dims.get_optional_mesh("cp")
 
     def forward(self, x_BLD: Any, expert_bias_E: Any = None) -> Any:
         """Scores and ids of the chosen experts, and all scores."""
@@ -85,12 +91,16 @@ def routers(model: Any) -> list[ReplayRouter]:
 
 @contextmanager
 def replaying(model: Any, ids: Sequence[torch.Tensor] | None) -> Iterator[None]:
-    """Replay ids (one tensor a router) until the block ends, backward included. None: no replay."""
+    """Replay ids until the block ends, backward included: one tensor a router, [B, L, top_k] of whole rows.
+
+    None: no replay.
+    """
     found = routers(model)
     if ids is not None and len(ids) != len(found):
         raise ValueError(f"{len(ids)} recorded layers for {len(found)} routers")
     for router, layer in zip(found, ids or [None] * len(found), strict=True):
-        router.replay_ids = layer
+        whole = layer is None or router.cp is None
+        router.replay_ids = layer if whole else sequence_part(layer, router.cp, fill=-1)
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Attention with a dense mask: the one inner attention that trains on a CPU, and SDPA on a GPU.
+"""The inner attention over packed rows: dense masks on a CPU, SDPA on a GPU, heads exchanged under context parallelism.
 
 torchtitan's own choices (FlexAttention, varlen) have no backward on a CPU. Argument names are fixed:
 torchtitan finds the sharding of an input by its name.
@@ -11,19 +11,78 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from prlc.runtime.trainer.titan import FlexAttention
-from torch.distributed.tensor import DTensor
+from prlc.runtime.trainer.titan import FlexAttention, exchange
 
 
-class DenseMaskAttention(FlexAttention):
-    """softmax(Q K^T) V under a boolean mask [B, Lq, Lk], True where a query sees a key."""
+class Visibility:
+    """Which keys a query of a packed row sees: those of its own document that are not later, over whole rows."""
+
+    def __init__(self, documents: torch.Tensor) -> None:
+        """documents [B, width]: the document of each position; -1 is padding and sees padding alone."""
+        self.documents = documents
+        self._masks: dict[tuple[int, int], torch.Tensor] = {}
+
+    @property
+    def width(self) -> int:
+        """Of the rows, in tokens."""
+        return self.documents.size(1)
+
+    def mask(self, length: int, window: int = 0) -> torch.Tensor:
+        """Bool [B, length, length], True where query i sees key j; `window` > 0: and i - j < window.
+
+        length: the width, or more where context parallelism padded the rows.
+        """
+        if (length, window) not in self._masks:
+            documents = F.pad(self.documents, (0, length - self.width), value=-1)
+            near = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
+            if window:
+                near = near.triu(1 - window)
+            self._masks[length, window] = (documents[:, :, None] == documents[:, None, :]) & near
+        return self._masks[length, window]
+
+
+class GivenMask:
+    """A mask [B, width, width] made elsewhere."""
+
+    def __init__(self, given: torch.Tensor) -> None:
+        self.given = given
+
+    @property
+    def width(self) -> int:
+        """As Visibility.width."""
+        return self.given.size(1)
+
+    def mask(self, length: int, window: int = 0) -> torch.Tensor:
+        """As Visibility.mask; positions past the width see themselves alone."""
+        extra = length - self.width
+        whole = F.pad(self.given, (0, extra, 0, extra))
+        if extra:
+            whole |= torch.eye(length, dtype=torch.bool, device=whole.device)
+        return whole & torch.ones_like(whole).triu(1 - window) if window else whole
+
+
+class PackedAttention(FlexAttention):
+    """softmax(Q K^T) V, each query over the keys that it may see.
+
+    Under context parallelism each rank holds a slice of the sequence; an all-to-all gives it whole sequences of a
+    part of the heads, and another brings the result back (DeepSpeed Ulysses, arXiv 2309.14509).
+    """
 
     @dataclass(kw_only=True, slots=True)
     class Config(FlexAttention.Config):
-        """No settings of its own."""
+        """`window`: keys that a query sees, itself included; 0: all."""
+
+        window: int = 0
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
+        self.window = config.window
+        self.cp: Any = None
+
+    def parallelize(self, parallel_dims: Any) -> None:
+        """Also remember the ranks that share a sequence."""
+        super().parallelize(parallel_dims)
+        self.cp = parallel_dims.get_optional_mesh("cp")
 
     def forward(
         self,
@@ -31,20 +90,57 @@ class DenseMaskAttention(FlexAttention):
         k_BLNH: torch.Tensor,
         v_BLNH: torch.Tensor,
         *,
-        attention_masks: torch.Tensor,
+        attention_masks: Visibility | GivenMask,
         scale: float | None = None,
-        enable_gqa: bool = False,
+        out_transform: Any = None,
         **unused: Any,
     ) -> torch.Tensor:
-        """Tensors are [batch, length, heads, head size]."""
-        mask = attention_masks.to_local() if isinstance(attention_masks, DTensor) else attention_masks
-        q, k, v = (t.transpose(1, 2) for t in (q_BLNH, k_BLNH, v_BLNH))
-        if k.size(1) != q.size(1):
-            repeat = q.size(1) // k.size(1)
-            k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
-        if q.device.type == "cuda":
-            return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=scale).transpose(1, 2)
-        factor = q.size(-1) ** -0.5 if scale is None else scale
-        scores = (q.float() @ k.float().transpose(-1, -2)) * factor
-        weights = scores.masked_fill(~mask[:, None], float("-inf")).softmax(-1)
-        return (weights.to(v.dtype) @ v).transpose(1, 2)
+        """Tensors are [batch, length, heads, head size]; out_transform(out, log of the sum of exponentials)."""
+        size = 1 if self.cp is None else self.cp.size()
+        if size > 1:
+            if k_BLNH.size(2) < size:  # each rank gets the key head that its query heads share
+                k_BLNH, v_BLNH = (t.repeat_interleave(size // t.size(2), 2) for t in (k_BLNH, v_BLNH))
+            q_BLNH, k_BLNH, v_BLNH = (to_heads(t, self.cp) for t in (q_BLNH, k_BLNH, v_BLNH))
+        mask = attention_masks.mask(q_BLNH.size(1), self.window)
+        out, normaliser = attend(q_BLNH, k_BLNH, v_BLNH, mask, scale, out_transform is not None)
+        if size > 1:
+            out = to_sequence(out, self.cp)
+            normaliser = None if normaliser is None else to_sequence(normaliser[..., None], self.cp)[..., 0]
+        if out_transform is None:
+            return out
+        transformed: torch.Tensor = out_transform(out, normaliser)
+        return transformed
+
+
+def attend(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor, scale: float | None, wants_sums: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Attention [B, L, N, Hv] of q, k [B, L, N, H], v [B, L, N, Hv] and a mask [B, L, L]; fewer key heads repeat.
+
+    With `wants_sums` also the log of the sum of exponentials [B, L, N] in float32.
+    """
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    if k.size(1) != q.size(1):
+        repeat = q.size(1) // k.size(1)
+        k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
+    if q.device.type == "cuda" and not wants_sums:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None], scale=scale).transpose(1, 2), None
+    factor = q.size(-1) ** -0.5 if scale is None else scale
+    scores = (q.float() @ k.float().transpose(-1, -2)) * factor
+    scores = scores.masked_fill(~mask[:, None], float("-inf"))
+    out = (scores.softmax(-1).to(v.dtype) @ v).transpose(1, 2)
+    return out, scores.logsumexp(-1).transpose(1, 2) if wants_sums else None
+
+
+def to_heads(x: torch.Tensor, mesh: Any) -> torch.Tensor:
+    """[B, L / cp, N, H] of all heads to [B, L, N / cp, H] of this rank's heads."""
+    batch, length, heads, width = x.shape
+    parts = x.view(batch, length, mesh.size(), heads // mesh.size(), width).permute(2, 0, 1, 3, 4)
+    return exchange(parts, mesh).permute(1, 0, 2, 3, 4).reshape(batch, -1, heads // mesh.size(), width)
+
+
+def to_sequence(x: torch.Tensor, mesh: Any) -> torch.Tensor:
+    """[B, L, N / cp, H] of this rank's heads to [B, L / cp, N, H] of all heads."""
+    batch, length, heads, width = x.shape
+    parts = x.view(batch, mesh.size(), length // mesh.size(), heads, width).permute(1, 0, 2, 3, 4)
+    return exchange(parts, mesh).permute(1, 2, 0, 3, 4).reshape(batch, length // mesh.size(), -1, width)

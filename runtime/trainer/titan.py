@@ -8,18 +8,23 @@ from __future__ import annotations
 import logging
 import os
 from datetime import timedelta
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch._utils
 import torch.distributed as dist
-import torch.nn.functional as F
 
 BACKEND = "full_dtensor"
 if not torch.cuda.is_available() or os.environ.get("PRLC_TRAINER_DEVICE") == "cpu":
     torch._utils._get_available_device_type = lambda: "cpu"
 
+from torch.distributed._functional_collectives import (  # noqa: E402
+    AsyncCollectiveTensor,
+    all_to_all_single_autograd,
+    wait_tensor,
+)
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torchtitan.config import (  # noqa: E402
     CompileConfig,
@@ -31,27 +36,78 @@ from torchtitan.distributed import ParallelDims, full_dtensor  # noqa: E402
 from torchtitan.distributed import utils as titan_utils  # noqa: E402
 from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC  # noqa: E402
 from torchtitan.models import qwen3  # noqa: E402
-from torchtitan.models.common import CosSinRoPE, Embedding, Linear  # noqa: E402
-from torchtitan.models.common.attention import FlexAttention  # noqa: E402
-from torchtitan.models.common.moe import GroupedExperts, TokenChoiceTopKRouter  # noqa: E402
-from torchtitan.models.common.nn_modules import RMSNorm  # noqa: E402
+from torchtitan.models.common import CosSinRoPE, Decoder, Embedding, FeedForward, Linear  # noqa: E402
+from torchtitan.models.common.attention import FlexAttention, GQAttention, QKVLinear  # noqa: E402
+from torchtitan.models.common.decoder_sharding import (  # noqa: E402
+    dense_activation_placement,
+    dense_param_placement,
+    rowwise_config,
+    set_decoder_sharding_config,
+)
+from torchtitan.models.common.moe import (  # noqa: E402
+    GroupedExperts,
+    MoE,
+    RoutedExperts,
+    TokenChoiceTopKRouter,
+)
+from torchtitan.models.common.nn_modules import LayerNorm, RMSNorm  # noqa: E402
+from torchtitan.models.common.param_init import skip_param_init  # noqa: E402
+from torchtitan.models.common.rope import _yarn_inv_freq as yarn_frequencies  # noqa: E402
+from torchtitan.models.common.token_dispatcher import AllToAllTokenDispatcher  # noqa: E402
+from torchtitan.models.deepseek_v3.model import Attention as LatentAttention  # noqa: E402
+from torchtitan.models.deepseek_v3.sharding import (  # noqa: E402
+    _set_deepseek_v3_layer_sharding as set_latent_layer_sharding,
+)
+from torchtitan.models.gpt_oss.model import Attention as SinkAttention  # noqa: E402
+from torchtitan.models.gpt_oss.moe import GptOssGroupedExperts, swiglu  # noqa: E402
+from torchtitan.models.gpt_oss.sharding import (  # noqa: E402
+    _set_gpt_oss_layer_sharding as set_sink_layer_sharding,
+)
+from torchtitan.models.qwen3.model import Qwen3TransformerBlock as Block  # noqa: E402
+from torchtitan.models.qwen3.sharding import (  # noqa: E402
+    _set_qwen3_layer_sharding as set_grouped_layer_sharding,
+)
+from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig  # noqa: E402
 
 __all__ = [
+    "AllToAllTokenDispatcher",
+    "Block",
     "CosSinRoPE",
+    "Decoder",
     "Embedding",
     "FSDPModule",
+    "FeedForward",
     "FlexAttention",
+    "GQAttention",
+    "GptOssGroupedExperts",
+    "GroupedExperts",
+    "LatentAttention",
+    "LayerNorm",
     "Linear",
+    "LocalMapConfig",
+    "MoE",
     "ParallelDims",
     "ParallelismConfig",
+    "QKVLinear",
     "RMSNorm",
+    "RoutedExperts",
+    "ShardingConfig",
+    "SinkAttention",
     "TokenChoiceTopKRouter",
     "TrainingConfig",
-    "qwen3",
+    "dense_activation_placement",
+    "dense_param_placement",
+    "rowwise_config",
+    "set_decoder_sharding_config",
+    "set_grouped_layer_sharding",
+    "set_latent_layer_sharding",
+    "set_sink_layer_sharding",
+    "skip_param_init",
+    "swiglu",
+    "yarn_frequencies",
 ]
 
 logging.getLogger("torchtitan").setLevel(logging.WARNING)
-_bf16_experts = GroupedExperts.forward
 
 
 def start_processes(device: str, deadline: float) -> torch.device:
@@ -69,20 +125,23 @@ def start_processes(device: str, deadline: float) -> torch.device:
     return torch.device(device, torch.cuda.current_device()) if device == "cuda" else torch.device("cpu")
 
 
-def full_precision_experts(enabled: bool) -> None:
-    """Grouped experts in the dtype of their weights, without torchtitan's cast to bfloat16."""
-    GroupedExperts.forward = _plain_experts if enabled else _bf16_experts
+def exchange(parts: torch.Tensor, mesh: Any) -> torch.Tensor:
+    """All-to-all over a mesh axis: part i of the first dimension goes to rank i; gradients go the same way back."""
+    result: torch.Tensor = all_to_all_single_autograd(parts.contiguous(), None, None, mesh)
+    return wait_tensor(result) if isinstance(result, AsyncCollectiveTensor) else result
 
 
-def _plain_experts(self: Any, x_RD: torch.Tensor, num_tokens_per_expert_E: torch.Tensor) -> torch.Tensor:
-    w1, w2, w3 = (p.to_local() if hasattr(p, "to_local") else p for p in (self.w1_EFD, self.w2_EDF, self.w3_EFD))
-    offsets = torch.cumsum(num_tokens_per_expert_E, 0, dtype=torch.int32)
+def mesh(replicate: int, shard: int, cp: int, ep: int) -> Any:
+    """The mesh of a layout; one object for equal layouts of a process, since DTensor's caches hand out the first."""
+    return _mesh(dist.group.WORLD, replicate, shard, cp, ep)
 
-    def grouped(a: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = self._grouped_mm(A=a, B_t=w.transpose(-2, -1), offs=offsets)
-        return result
 
-    return grouped(F.silu(grouped(x_RD, w1)) * grouped(x_RD, w3), w2)
+@lru_cache(maxsize=8)
+def _mesh(world: Any, replicate: int, shard: int, cp: int, ep: int) -> Any:
+    size = dist.get_world_size(world)
+    return ParallelDims(
+        dp_replicate=replicate, dp_shard=shard, cp=cp, tp=1, pp=1, ep=ep, world_size=size, spmd_backend=BACKEND
+    )
 
 
 def complete_config(config: Any, parallelism: Any, training: Any) -> None:
@@ -110,9 +169,48 @@ def parallelize(model: Any, dims: Any, parallelism: Any, training: Any, recomput
 
 
 def place_inputs(dims: Any, tokens: torch.Tensor, extra: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """This rank's rows as parts of the global batch."""
-    inputs, _, extra = full_dtensor.parallelize_inputs(dims, tokens, tokens, extra)
-    return inputs, extra
+    """This rank's rows as parts of the global batch: tokens, positions and others [B, L] that a model takes.
+
+    Under context parallelism this rank keeps its part of L. `attention_masks` speak of whole rows and stay whole.
+    """
+    whole = {name: value for name, value in extra.items() if name == "attention_masks"}
+    split = {name: value for name, value in extra.items() if name not in whole}
+    cp = dims.get_optional_mesh("cp")
+    if cp is not None:
+        tokens, split = sequence_part(tokens, cp), {name: sequence_part(value, cp) for name, value in split.items()}
+    inputs, _, split = full_dtensor.parallelize_inputs(dims, tokens, tokens, split)
+    return inputs, split | whole
+
+
+def sequence_part(whole: torch.Tensor, cp: Any, fill: int = 0) -> torch.Tensor:
+    """This rank's part [B, ceil(L / cp), ...] of rows [B, L, ...]; the last part is padded."""
+    width = -(-whole.size(1) // cp.size())
+    low = cp.get_local_rank() * width
+    part = whole[:, low : low + width]
+    if part.size(1) < width:
+        padding = part.new_full((part.size(0), width - part.size(1), *part.shape[2:]), fill)
+        part = torch.cat([part, padding], 1)
+    return part.contiguous()
+
+
+def gather_sequence(part: torch.Tensor, cp: Any) -> torch.Tensor:
+    """Whole rows [B, L, ...] of parts [B, L / cp, ...]. The gradient of a part is this rank's own, not a sum:
+    all ranks that share the rows compute the same loss of them."""
+    result: torch.Tensor = _Gathered.apply(part, cp)
+    return result
+
+
+class _Gathered(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, part: torch.Tensor, mesh: Any) -> torch.Tensor:
+        ctx.part = mesh.get_local_rank() * part.size(1), part.size(1)
+        pieces = [torch.empty_like(part) for _ in range(mesh.size())]
+        dist.all_gather(pieces, part.contiguous(), group=mesh.get_group())
+        return torch.cat(pieces, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return grads[0].narrow(1, *ctx.part), None
 
 
 def reshard(model: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from prlc.runtime.ops.files import is_complete, publish_folder
 from prlc.runtime.trainer.model import Trainable
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from torch.distributed.checkpoint._consolidate_hf_safetensors import (
@@ -19,6 +21,7 @@ from torch.distributed.checkpoint._consolidate_hf_safetensors import (
 )
 from torch.distributed.tensor import DTensor
 
+IGNORED = (".rotary_emb.inv_freq", "_scale_inv")
 COPIED = (
     "tokenizer*",
     "special_tokens_map.json",
@@ -30,13 +33,39 @@ COPIED = (
 
 
 def load_weights(model: Trainable, folder: Path) -> None:
-    """Fill the model from safetensors, each rank reading its own parts. Raises on missing tensors."""
-    named = model.adapter.to_hf(model.module.state_dict())
+    """Fill the model from safetensors, each rank reading its own parts. Raises on tensors missing or left over."""
+    state = model.module.state_dict()
+    named = model.adapter.to_hf(state)
+    _check_names(named, folder, len(model.config.layers))
     dcp.load(named, storage_reader=HuggingFaceStorageReader(str(folder)))
-    missing, unexpected = model.module.load_state_dict(model.adapter.from_hf(named), strict=False)
-    lost = [name for name in missing if not name.endswith("expert_bias_E")]
-    if lost or unexpected:
-        raise ValueError(f"weights of {folder} do not fit: missing {lost[:5]}, unexpected {unexpected[:5]}")
+
+
+def _check_names(named: dict[str, Any], folder: Path, layers: int) -> None:
+    """Raise ValueError where names differ, but for layers past the last: those predict further tokens (MTP)."""
+    present = checkpoint_names(folder)
+    missing = sorted(set(named) - present)
+    templates = {re.sub(r"\d+", "{}", name) for name in named}
+    unknown = sorted(
+        name
+        for name in present
+        if re.sub(r"\d+", "{}", name) not in templates
+        and not name.endswith(IGNORED)
+        and int((re.findall(r"^model\.layers\.(\d+)\.", name) or [0])[0]) < layers
+    )
+    if missing or unknown:
+        raise ValueError(f"weights of {folder} do not fit: missing {missing[:5]}, unknown {unknown[:5]}")
+
+
+def checkpoint_names(folder: Path) -> set[str]:
+    """Names of all tensors of a folder's safetensors files, from the index where there is one."""
+    index = Path(folder) / "model.safetensors.index.json"
+    if index.is_file():
+        return set(json.loads(index.read_text())["weight_map"])
+    names: set[str] = set()
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        with safe_open(path, "pt") as opened:
+            names.update(opened.keys())
+    return names
 
 
 def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
@@ -55,7 +84,10 @@ def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
         temporary.mkdir(parents=True)
     dist.barrier()
     kind = getattr(torch, dtype)
-    named = {k: v.detach().to(kind) for k, v in model.adapter.to_hf(model.module.state_dict()).items()}
+    named = {
+        name: (value.detach() if model.adapter.kept_exact(name) else value.detach().to(kind)).contiguous()
+        for name, value in model.adapter.to_hf(model.module.state_dict()).items()
+    }
     if world == 1:
         plain = {k: (v.to_local() if isinstance(v, DTensor) else v).cpu() for k, v in named.items()}
         save_file(

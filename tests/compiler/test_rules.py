@@ -10,8 +10,8 @@ from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, LayoutRule, SpecRule
 from prlc.compiler.rules.example import adjusted, layout_of, spec_text
 from prlc.compiler.rules.rule import Fragment
-from prlc.compiler.rules.trainable import TRAINABLE
 from prlc.schema.diagnostics import Diagnostic
+from prlc.schema.trainable import TRAINABLE
 
 ROOT = Path(__file__).parents[2]
 
@@ -86,9 +86,9 @@ def test_help_lists_the_degrees_that_fit() -> None:
 
 def test_trainable_models_are_those_of_the_trainer() -> None:
     tree = ast.parse((ROOT / "runtime/trainer/model.py").read_text())
-    values = [
-        ast.literal_eval(node.value)
+    families = [
+        node.value
         for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "TRAINABLE"
+        if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "FAMILIES"
     ]
-    assert values == [TRAINABLE]
+    assert [[ast.literal_eval(key) for key in found.keys] for found in families] == [list(TRAINABLE)]

@@ -61,7 +61,7 @@ def settings(model: Path, *, dp: int = 1, ep: int = 1, steps: int = 3, replay: b
     )
 
 
-def make_batch(step: int, samples: int = 14) -> Batch:
+def make_batch(step: int, samples: int = 14, layers: int = LAYERS) -> Batch:
     """Random samples with a random but valid routing; the last token of each has none."""
     rng = np.random.default_rng(step)
     lengths = rng.integers(9, 33, samples)
@@ -71,7 +71,7 @@ def make_batch(step: int, samples: int = 14) -> Batch:
     for low, high in itertools.pairwise(offsets):
         mask[low + 4 : high] = 1
         valid[high - 1] = 0
-    routed = rng.random((total, LAYERS, EXPERTS)).argsort(-1)[..., :TOP_K].astype(np.uint8)
+    routed = rng.random((total, layers, EXPERTS)).argsort(-1)[..., :TOP_K].astype(np.uint8)
     return Batch(
         tokens=rng.integers(1, VOCABULARY, total).astype(np.int32),
         loss_mask=mask,

@@ -1,0 +1,1 @@
+"""Model families: torchtitan configs and checkpoint names for Hugging Face configs."""
