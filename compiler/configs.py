@@ -63,9 +63,11 @@ def trainer_config(resolved: Resolved, layout: Layout) -> TrainerConfig:
         micro_batch_tokens=max(CPU_MICRO_BATCH_TOKENS, mesh.micro_batch_tokens) if cpu else mesh.micro_batch_tokens,
         activation_checkpoint=mesh.activation_checkpoint,
         optimizer=Optimizer(
+            name=optimizer.name,
             lr=optimizer.lr,
             weight_decay=optimizer.weight_decay,
             warmup_steps=optimizer.warmup_steps,
+            schedule=optimizer.schedule,
             max_grad_norm=optimizer.max_grad_norm,
             offload=mesh.offload,
         ),

@@ -76,6 +76,8 @@ def options(spec: RunSpec, device: str) -> tuple[Option, ...]:
     offloads: tuple[Literal["none", "cpu"], ...]
     checkpoints: tuple[Literal["none", "selective", "full"], ...]
     offloads = (("none", "cpu") if asked == "auto" else (asked,)) if device != "cpu" else ("none",)
+    if spec.trainer.optimizer.name == "muon":  # its products belong on the GPU
+        offloads = ("none",)
     every: tuple[Literal["none", "selective", "full"], ...] = ("none", "selective", "full")
     checkpoints = (("none",) if device == "cpu" else every) if recompute == "auto" else (recompute,)
     return tuple(itertools.product(offloads, checkpoints))

@@ -101,10 +101,13 @@ class ParallelSpec:
 class OptimizerSpec:
     """Optimizer."""
 
-    name: Literal["adamw"] = doc("Optimizer.", default="adamw")
+    name: Literal["adamw", "muon"] = doc("AdamW, or Muon for hidden matrices and AdamW for the rest.", default="adamw")
     lr: float = doc("Learning rate.", minimum=0, examples=(1e-6,))
     weight_decay: float = doc("Decoupled weight decay.", default=0.0, minimum=0)
     warmup_steps: int = doc("Steps of linear warm-up.", default=0, minimum=0)
+    schedule: Literal["constant", "linear", "cosine"] = doc(
+        "Rate after the warm-up: constant, or falling towards 0 at the end of the run.", default="constant"
+    )
     max_grad_norm: float = doc("Global gradient norm limit.", default=1.0, minimum=0)
     offload: Literal["none", "cpu"] | Auto = doc("Where its state lives.", default="auto")
 

@@ -34,15 +34,18 @@ class Parallel:
 
 @dataclass(frozen=True, kw_only=True)
 class Optimizer:
-    """AdamW, decoupled weight decay; constant rate after a linear warm-up."""
+    """AdamW, or Muon for hidden matrices and AdamW for the rest, with decoupled weight decay."""
 
-    name: Literal["adamw"] = doc("Optimizer.", default="adamw")
+    name: Literal["adamw", "muon"] = doc("Optimizer.", default="adamw")
     lr: float = doc("Learning rate.", minimum=0)
-    betas: tuple[float, float] = doc("Decay of the first and second moment.", default=(0.9, 0.95))
-    eps: float = doc("Added to the root of the second moment.", default=1e-8)
+    betas: tuple[float, float] = doc("AdamW: decay of the first and second moment.", default=(0.9, 0.95))
+    eps: float = doc("AdamW: added to the root of the second moment.", default=1e-8)
     weight_decay: float = doc("Decoupled weight decay.", default=0.0, minimum=0)
     max_grad_norm: float = doc("Gradients are scaled down to this global norm.", default=1.0, minimum=0)
     warmup_steps: int = doc("Steps of linear warm-up.", default=0, minimum=0)
+    schedule: Literal["constant", "linear", "cosine"] = doc(
+        "Rate after the warm-up: constant, or falling towards 0 at the end of the run.", default="constant"
+    )
     offload: Literal["none", "cpu"] = doc("Where its state lives.", default="none")
 
 
@@ -71,7 +74,8 @@ class Replay:
 
     enabled: bool = doc("Replay the engine's experts in every forward of a sample.")
     compare: Literal["never", "first_batch", "every_step"] = doc(
-        "When the mismatch KL without replay is measured too, by one more forward without gradients."
+        "When the mismatch KL without replay is measured too, by one more forward without gradients; first_batch: on "
+        "the first one with enough tokens of the weights that it trains. Replay must not be worse on that one."
     )
 
 

@@ -23,6 +23,12 @@ from prlc.compiler.rules.engines import (
     store_segments_hold_blocks,
     whole_prompt_in_a_step,
 )
+from prlc.compiler.rules.extrapolation import (
+    engines_within_data,
+    prefixes_outlive_pauses,
+    sync_within_data,
+    trainer_within_data,
+)
 from prlc.compiler.rules.fp8 import deep_gemm_takes_the_experts, fp8_blocks_fill_a_shard, fp8_blocks_fill_the_weights
 from prlc.compiler.rules.held_values import held_values_are_kept
 from prlc.compiler.rules.kernels import fp8_needs_hopper
@@ -34,7 +40,7 @@ from prlc.compiler.rules.lifecycle import (
     slurm_options_need_slurm,
     time_limit_leaves_time,
 )
-from prlc.compiler.rules.losses import bounds_hold_one, stale_cap_is_used
+from prlc.compiler.rules.losses import bounds_hold_one, muon_stays_on_the_gpu, stale_cap_is_used
 from prlc.compiler.rules.memory import (
     attention_masks_fit,
     files_fit,
@@ -152,6 +158,7 @@ SPEC_RULES: tuple[SpecRule, ...] = (
     degree_has_kernels,
     bounds_hold_one,
     stale_cap_is_used,
+    muon_stays_on_the_gpu,
 )
 
 # judged on the layout that was chosen, with its ledgers
@@ -188,6 +195,10 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     one_controller_for_the_run,
     ports_are_free,
     ports_fit_the_block,
+    trainer_within_data,
+    engines_within_data,
+    prefixes_outlive_pauses,
+    sync_within_data,
 )
 
 __all__ = ["LAYOUT_RULES", "SPEC_RULES", "LayoutRule", "SpecRule"]

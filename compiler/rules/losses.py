@@ -1,4 +1,4 @@
-"""Settings of the policy loss that must fit the loss and each other."""
+"""Settings of the policy loss and of the optimizer that must fit each other."""
 
 from __future__ import annotations
 
@@ -70,3 +70,28 @@ def stale_cap_is_used(resolved: Resolved) -> Iterator[Diagnostic]:
                 rule="stale_cap >= 1, a loss of tokens, a lag",
                 help="leave stale_cap out",
             )
+
+
+@spec_rule(
+    "PRL393",
+    refused={"trainer": {"optimizer": {"name": "muon", "offload": "cpu"}}},
+    accepted={"trainer": {"optimizer": {"name": "muon", "offload": "auto"}}},
+)
+def muon_stays_on_the_gpu(resolved: Resolved) -> Iterator[Diagnostic]:
+    """The state of Muon stays on the GPU.
+
+    Inequality: optimizer.name is not muon, or optimizer.offload is not cpu
+    Source: Muon multiplies each matrix with itself five times a step (kellerjordan.github.io/posts/muon); where the
+    state is offloaded the step runs on host cores.
+    Cure: offload: none or auto, which for muon is none; or adamw.
+    """
+    optimizer = resolved.spec.trainer.optimizer
+    if optimizer.name == "muon" and optimizer.offload == "cpu":
+        yield finding(
+            "PRL393",
+            "muon cannot be offloaded to the CPU: its products belong on the GPU",
+            resolved.span(("trainer", "optimizer", "offload")),
+            label="must be none or auto",
+            rule="name is not muon, or offload is not cpu",
+            help="offload: none",
+        )

@@ -13,28 +13,10 @@ from prlc.runtime.trainer import titan
 from prlc.runtime.trainer.head import asking
 from prlc.runtime.trainer.loss import Tokens, by_sample, k3, policy_loss
 from prlc.runtime.trainer.model import Trainable
+from prlc.runtime.trainer.optimizer import learning_rate
 from prlc.runtime.trainer.packing import Rows, fill_rows, plan_rows
 from prlc.runtime.transport.batches import Batch
-from prlc.schema.trainer import Optimizer, TrainerConfig
-
-
-def build_optimizer(model: Trainable, settings: Optimizer) -> torch.optim.AdamW:
-    """AdamW over all parameters; one tensor at a time, since experts live on another mesh than the rest."""
-    return torch.optim.AdamW(
-        model.module.parameters(),
-        lr=settings.lr,
-        betas=settings.betas,
-        eps=settings.eps,
-        weight_decay=settings.weight_decay,
-        foreach=False,
-    )
-
-
-def learning_rate(settings: Optimizer, step: int) -> float:
-    """Rate of the 1-based `step`: linear warm-up, then constant."""
-    if settings.warmup_steps and step < settings.warmup_steps:
-        return settings.lr * step / settings.warmup_steps
-    return settings.lr
+from prlc.schema.trainer import TrainerConfig
 
 
 def rows_of(model: Trainable, batch: Batch, micro_batch_tokens: int) -> list[Rows]:
@@ -182,7 +164,7 @@ def train_step(
             tally.add("other_fresh", without[fresh])
             tally.add("squares", (with_replay - without)[fresh].square())
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate(settings.optimizer, step)
+        group["lr"] = learning_rate(settings.optimizer, step, settings.max_steps)
     norm = titan.clip_gradients(model.module, settings.optimizer.max_grad_norm, model.dims.ep_enabled)
     if norm != norm or norm == float("inf"):
         raise FloatingPointError(f"the gradient norm of step {step} is {norm}")

@@ -15,32 +15,15 @@ from prlc.runtime.ops.events import Events, Metrics
 from prlc.runtime.ops.files import complete_numbers, write_atomic
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.trainer import checkpoint, titan, weights
-from prlc.runtime.trainer.engine import build_optimizer, train_step
+from prlc.runtime.trainer.engine import train_step
+from prlc.runtime.trainer.gate import ReplayGate, check_gate, judges
 from prlc.runtime.trainer.model import build_model
+from prlc.runtime.trainer.optimizer import build_optimizer
 from prlc.runtime.transport.batches import Batch, read_batch, wait_for_batch
 from prlc.runtime.transport.policies import retire_policies
 from prlc.schema.trainer import TrainerConfig
 
 FINISHED, NOT_FINISHED = 0, 75
-
-
-class ReplayGate(RuntimeError):
-    """Replay brings the trainer no closer to the engine: the recorded routing is not the batch's."""
-
-
-def check_gate(numbers: dict[str, float]) -> None:
-    """Raise ReplayGate when the mismatch with replay exceeds that without by more than its noise.
-
-    Both below 1e-9 passes: then engine and trainer agree either way.
-    """
-    with_replay, without = numbers["mismatch_kl"], numbers["mismatch_kl_no_replay"]
-    if max(with_replay, without) < 1e-9:
-        return
-    if numbers["replay_excess"] > 2 * numbers["replay_noise"] + 1e-9:
-        raise ReplayGate(
-            f"mismatch KL with router replay {with_replay:.3e}, without {without:.3e}: replay must not be "
-            "worse. The recorded experts do not belong to these tokens, or the weights differ."
-        )
 
 
 def batch_numbers(batch: Batch, step: int) -> dict[str, float]:
@@ -92,6 +75,26 @@ def _wait(folder: Path, settings: TrainerConfig, stop: _Stop) -> bool:
     return bool(answer[0])
 
 
+def _decide(numbers: dict[str, float], step: int, events: Events | None) -> None:
+    """Judge the replay gate and say so in the events. Raises ReplayGate, on all ranks."""
+    failure = None
+    try:
+        check_gate(numbers)
+    except ReplayGate as error:
+        failure = error
+    if events:
+        events.emit(
+            "replay_gate",
+            step=step,
+            passed=failure is None,
+            fresh_tokens=int(numbers["fresh_tokens"]),
+            mismatch_kl=numbers["mismatch_kl_fresh"],
+            mismatch_kl_no_replay=numbers["mismatch_kl_no_replay_fresh"],
+        )
+    if failure:
+        raise failure
+
+
 def run(settings: TrainerConfig, paths: RunPaths) -> int:
     """Train to max_steps: FINISHED, or NOT_FINISHED after a signal (a checkpoint is there then)."""
     stop = _Stop()
@@ -100,7 +103,7 @@ def run(settings: TrainerConfig, paths: RunPaths) -> int:
     base = Path(settings.model)
     base = base if base.is_absolute() else paths.root / base
     model = build_model(settings, base, device)
-    optimizer = build_optimizer(model, settings.optimizer)
+    optimizer = build_optimizer(model.module, settings.optimizer)
     state = checkpoint.load_newest(paths.checkpoints, model.module, optimizer)
     step = int(state["step"]) if state else 0
     if state is None:
@@ -113,7 +116,8 @@ def run(settings: TrainerConfig, paths: RunPaths) -> int:
         write_atomic_ready(paths)
     if state is not None:  # a life that died between checkpoint and publishing left a gap
         weights.publish(model, base, paths.policy(step), settings.publish_dtype)
-    first, saved = True, step if state else -1
+    saved = step if state else -1
+    replay, decided = settings.replay, None  # the step whose batch the replay gate was decided on, in this life
     while step < settings.max_steps:
         waited = time.monotonic()
         ready = _wait(paths.batch(step + 1), settings, stop)
@@ -122,14 +126,12 @@ def run(settings: TrainerConfig, paths: RunPaths) -> int:
         step += 1
         started = time.monotonic()
         batch = read_batch(paths.batch(step))
-        compare = settings.replay.enabled and (
-            settings.replay.compare == "every_step" or (settings.replay.compare == "first_batch" and first)
-        )
+        gate = replay.enabled and replay.compare != "never" and decided is None and judges(batch, step)
+        compare = gate or (replay.enabled and replay.compare == "every_step")
         numbers = train_step(model, optimizer, settings, batch, step, compare)
-        # Tokens of older versions, as after a resume, differ by more than their routing.
-        if compare and first and numbers["fresh_tokens"] == numbers["trained_tokens"]:
-            check_gate(numbers)
-        first = False
+        if gate:
+            decided = step
+            _decide(numbers, step, events)
         trained = time.monotonic()
         weights.publish(model, base, paths.policy(step), settings.publish_dtype)
         due = step % settings.checkpoint.every_steps == 0 or step == settings.max_steps
@@ -157,7 +159,7 @@ def run(settings: TrainerConfig, paths: RunPaths) -> int:
     if not finished and saved != step and step > 0:
         checkpoint.save_checkpoint(paths.checkpoint(step), model.module, optimizer, {"step": step})
     if lead and events:
-        events.emit("trainer_ended", step=step, finished=finished)
+        events.emit("trainer_ended", step=step, finished=finished, replay_gate=decided)
         if finished:
             paths.done("trainer").parent.mkdir(parents=True, exist_ok=True)
             write_atomic(paths.done("trainer"), f"{step}\n")

@@ -46,8 +46,9 @@ def main() -> None:
     os.environ["PRLC_TRAINER_DEVICE"] = "cpu"
     import torch.distributed as dist
     from prlc.runtime.trainer import titan, weights
-    from prlc.runtime.trainer.engine import build_optimizer, forward, rows_of
+    from prlc.runtime.trainer.engine import forward, rows_of
     from prlc.runtime.trainer.model import build_model, read_config
+    from prlc.runtime.trainer.optimizer import build_optimizer
     from prlc.runtime.transport.batches import Batch
     from prlc.schema import trainer as schema
 
@@ -73,7 +74,7 @@ def main() -> None:
     device = titan.start_processes("cpu", 600)
     model = build_model(settings, arguments.model, device)
     weights.load_weights(model, arguments.model)
-    optimizer = build_optimizer(model, settings.optimizer)
+    optimizer = build_optimizer(model.module, settings.optimizer)
     rng = np.random.default_rng(arguments.seed)
     for step in range(1, arguments.steps + 1):
         chosen = [samples[i] for i in rng.integers(0, len(samples), arguments.batch)]

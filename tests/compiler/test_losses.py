@@ -1,4 +1,4 @@
-"""The spec's loss becomes the trainer's, bounds included."""
+"""The spec's loss and optimizer become the trainer's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import get_args
 
 import pytest
 from prlc.compiler.configs import policy_loss
+from prlc.compiler.rules.example import BASE as EXAMPLE
+from prlc.compiler.rules.example import merged
+from prlc.compiler.trainer_layouts import options
 from prlc.schema import codec
-from prlc.schema.run import Algorithm
+from prlc.schema.run import Algorithm, RunSpec
 from prlc.schema.trainer import RATIO_BOUNDS, Loss, LossName
 
 BASE = {"batch_size": 8, "group_size": 2, "max_off_policy_steps": 1}
@@ -26,3 +29,9 @@ def test_said_values_are_carried() -> None:
         Algorithm, {**BASE, "loss": "dapo", "ratio_bounds": [0.7, 1.4], "kl_weight": 0.02, "stale_cap": 2}
     )
     assert policy_loss(algorithm) == Loss(name="dapo", ratio_low=0.7, ratio_high=1.4, kl_weight=0.02, stale_cap=2.0)
+
+
+def test_muon_is_never_offloaded() -> None:
+    for name, offloads in (("adamw", {"none", "cpu"}), ("muon", {"none"})):
+        spec = codec.decode(RunSpec, merged(EXAMPLE, {"trainer": {"optimizer": {"name": name}}}))
+        assert {offload for offload, _ in options(spec, "cuda")} == offloads

@@ -20,6 +20,7 @@ def main(base: Path, out: Path, eps: list[int]) -> None:
     os.environ["PRLC_TRAINER_DEVICE"] = "cpu"
     from prlc.runtime.trainer import engine, titan, weights
     from prlc.runtime.trainer.model import build_model
+    from prlc.runtime.trainer.optimizer import build_optimizer
     from prlc.runtime.trainer.packing import plan_rows
 
     from tests.trainer.samples import make_batch, settings
@@ -48,7 +49,7 @@ def main(base: Path, out: Path, eps: list[int]) -> None:
             dist.all_reduce(whole)
             arrays[f"logprobs_{int(replay)}"] = whole.numpy()
         gradients = {}
-        optimizer = engine.build_optimizer(model, config.optimizer)
+        optimizer = build_optimizer(model.module, config.optimizer)
         step = optimizer.step
 
         def keep(*_: object, model=model, gradients=gradients, step=step) -> None:
