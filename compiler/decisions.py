@@ -8,7 +8,7 @@ from prlc.compiler.solve import Choice, Solution
 from prlc.schema.plan import Alternative, Decision, RoleSummary
 
 if TYPE_CHECKING:
-    from prlc.compiler.layout import EngineLayout
+    from prlc.compiler.layout import EngineLayout, TrainerLayout
     from prlc.compiler.resolve import Resolved
 
 
@@ -17,21 +17,40 @@ def node_range(nodes: tuple[int, ...]) -> str:
     return f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else f"{nodes[0]}"
 
 
-def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
-    """One row a role that computes."""
-    choice, spec = solution.best, resolved.spec
-    mesh = choice.layout.trainer
+def mesh_text(mesh: TrainerLayout) -> str:
+    """'hsdp 2, fsdp 48 = dp 12 x cp 4, ep 8, optimizer on cpu, full recompute'."""
     parts = [f"fsdp {mesh.dp_shard * mesh.cp} = dp {mesh.dp_shard} x cp {mesh.cp}", f"ep {mesh.ep}"]
     if mesh.dp_replicate > 1:
         parts.insert(0, f"hsdp {mesh.dp_replicate}")
     if mesh.offload == "cpu":
         parts.append("optimizer on cpu")
+    if mesh.activation_checkpoint != "none":
+        parts.append(f"{mesh.activation_checkpoint} recompute")
+    return ", ".join(parts)
+
+
+def engine_text(engine: EngineLayout) -> str:
+    """'7 x (tp 2, dp 4, ep 8)'."""
+    return f"{engine.replicas} x (tp {engine.tp}, dp {engine.dp}, ep {engine.ep})"
+
+
+def layout_text(choice: Choice) -> str:
+    """A whole layout in one line: GPUs of each role and its degrees."""
+    mesh = choice.layout.trainer
+    engines = "; ".join(f"{e.role} {e.gpus}: {engine_text(e)}" for e in choice.layout.engines)
+    return f"trainer {mesh.world}: {mesh_text(mesh)}; {engines}"
+
+
+def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
+    """One row a role that computes."""
+    choice, spec = solution.best, resolved.spec
+    mesh = choice.layout.trainer
     rows = [
         RoleSummary(
             role="trainer",
             nodes=node_range(mesh.nodes),
             gpus=mesh.world,
-            layout=", ".join([*parts, spec.trainer.precision]),
+            layout=f"{mesh_text(mesh)}, {spec.trainer.precision}",
             reason=_mesh_reason(resolved, choice),
         )
     ]
@@ -41,8 +60,7 @@ def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
                 role=engine.role,
                 nodes=node_range(engine.nodes),
                 gpus=engine.gpus,
-                layout=f"{engine.replicas} x (tp {engine.tp}, dp {engine.dp}, ep {engine.ep}), "
-                f"{spec.inference.precision}",
+                layout=f"{engine_text(engine)}, {spec.inference.precision}",
                 reason=_engine_reason(engine),
             )
         )

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from prlc.compiler.configs import checkpoint_path, orchestrator_config, trainer_config
-from prlc.compiler.decisions import decisions, table
+from prlc.compiler.decisions import decisions, layout_text, table
 from prlc.compiler.derived import derived
 from prlc.compiler.forecast import forecast
 from prlc.compiler.launch import launches
@@ -23,6 +23,7 @@ from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
 from prlc.compiler.slurm import SAVE_MARGIN, signal_seconds, slurm_options
 from prlc.compiler.solve import NoLayout, Solution, solve
 from prlc.compiler.topology import topology
+from prlc.compiler.whatif import grown
 from prlc.compiler.wishes import gain, settle, told
 from prlc.schema.diagnostics import Diagnostic, Note
 from prlc.schema.plan import (
@@ -41,14 +42,19 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 
-def plan(text: str, filename: str, pins: Mapping[str, str] | None = None) -> tuple[Plan | None, list[Diagnostic]]:
+def plan(
+    text: str, filename: str, pins: Mapping[str, str] | None = None, grow: bool = False
+) -> tuple[Plan | None, list[Diagnostic]]:
     """The plan of a spec, or None with every reason why there is none; warnings come with the plan.
 
     `pins` maps spec paths to values, e.g. {"trainer.parallel.ep": "16"}; they replace what the spec says.
+    `grow`: with more `nodes` pinned than the cluster has, plan as if it had them.
     """
     resolved, found = resolve(with_pins(text, pins or {}), filename)
     if resolved is None:
         return None, found
+    if grow:
+        resolved = grown(resolved, pins or {})
     for rule in SPEC_RULES:
         found.extend(rule(resolved))
     found = judged(found, resolved.spec.strict)
@@ -152,9 +158,11 @@ def _assemble(
         ),
         alternatives=tuple(
             Alternative(
-                value=", ".join(row.layout for row in table(resolved, Solution(c, ()))),
+                value=layout_text(c),
                 outcome=f"step {c.step:.1f} s on {c.gpus} GPUs; "
                 f"chosen: {solution.best.step:.1f} s on {solution.best.gpus}",
+                step=c.step,
+                gpus=c.gpus,
             )
             for c in solution.others[:10]
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from rich.console import Console
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 GIB = 2**30
 WIDTH = 120
 BAR = 9  # cells of a memory bar
+NAME = 12  # columns of a forecast line's name
 ATTENTION = {"gqa": "GQA", "mla": "MLA", "dsa": "DSA", "sliding": "sliding window"}
 
 
@@ -71,11 +73,14 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def plan_text(plan: Plan, out: Console, source: str) -> None:
-    """Print the plan; `source` is the spec's file name, for the line of next commands."""
+def plan_text(plan: Plan, out: Console, source: str, changes: Sequence[str] = ()) -> None:
+    """Print the plan; `source` is the spec's file name, for the line of next commands; `changes`: what was pinned."""
     out.print(_head(plan))
+    if changes:
+        text = textwrap.wrap(f"with {', '.join(changes)}", WIDTH - 2, subsequent_indent="     ")
+        out.print(Text("\n".join(f" {line}" for line in text), style="yellow"))
     out.print()
-    _print_table(_roles(plan), out)
+    print_table(_roles(plan), out)
     for line in _below(plan):
         out.print(line, soft_wrap=True)
     out.print()
@@ -88,14 +93,14 @@ def plan_text(plan: Plan, out: Console, source: str) -> None:
             out.print(Text("\n".join(f"   {line}" for line in wrapped)))
     out.print(
         Text(
-            f" Next: prlc build {source} -o bundle/   more: --explain trainer.ep, --alternatives 10, --json",
+            f" Next: prlc build {source} -o bundle/   more: --explain trainer.ep, --alternatives 10, --html plan.html",
             style="dim",
         ),
         soft_wrap=True,
     )
 
 
-def _print_table(table: Table, out: Console) -> None:
+def print_table(table: Table, out: Console) -> None:
     """Without the blanks that rich fills the last column with."""
     with out.capture() as captured:
         out.print(table)
@@ -183,18 +188,28 @@ def _below(plan: Plan) -> list[Text]:
 
 
 def _forecast(root: Term) -> list[Text]:
-    lines = [Text(f" {root.name:<9} {_band(root)}")]
-    parts = ", ".join(f"{term.name} {_value(term, term.expected)}" for term in root.terms)
-    if parts:
-        lines.append(_wrapped("of it", parts))
-    extrapolated = sorted({term.name for term in _walk(root) if term.extrapolated})
-    if extrapolated:
-        lines.append(_wrapped("note", f"beyond the data that it rests on: {', '.join(extrapolated)}"))
+    """The step, a line for each part that has parts or takes time, one for the rest, and what is extrapolated."""
+    lines = [Text(f" {root.name:<{NAME}} {_band(root)}")]
+    rest = []
+    for term in root.terms:
+        if term.unit != "s":
+            rest.append(f"{term.name} {_value(term, term.expected)}")
+            continue
+        parts = ", ".join(f"{part.name} {_value(part, part.expected)}" for part in term.terms)
+        lines.append(_wrapped(term.name, f"{_band(term)}{f': {parts}' if parts else ''}"))
+    if rest:
+        lines.append(_wrapped("loop", ", ".join(rest)))
+    beyond = [term for term in _walk(root) if term.extrapolated and not any(t.extrapolated for t in term.terms)]
+    if beyond:
+        names = ", ".join(dict.fromkeys(f"{term.name} ({_value(term, term.expected)})" for term in beyond))
+        lines.append(
+            _wrapped("beyond data", f"{names}: no measurement covers these inputs, the bands are guesses there")
+        )
     return lines
 
 
 def _wrapped(name: str, text: str) -> Text:
-    lines = textwrap.wrap(f" {name:<9} {text}", WIDTH, subsequent_indent=" " * 11, drop_whitespace=True)
+    lines = textwrap.wrap(f" {name:<{NAME}} {text}", WIDTH, subsequent_indent=" " * (NAME + 2), drop_whitespace=True)
     return Text("\n".join(lines))
 
 
@@ -207,10 +222,12 @@ def _value(term: Term, value: float) -> str:
         return duration(value)
     if term.unit == "1":  # a share, or a count
         return f"{100 * value:.2g} %" if value < 1 else f"{value:,.4g}"
-    return f"{value:,.3g} {term.unit}"
+    return f"{value:,.3g}" if term.unit in term.name else f"{value:,.3g} {term.unit}"
 
 
 def _band(term: Term) -> str:
+    if term.low == term.high:
+        return _value(term, term.expected)
     return f"{_value(term, term.expected)} ({_value(term, term.low)} - {_value(term, term.high)})"
 
 
@@ -225,4 +242,4 @@ def alternatives_text(plan: Plan, count: int, out: Console) -> None:
         table.add_column(name, no_wrap=name == "#")
     for place, option in enumerate(plan.alternatives[:count], 1):
         table.add_row(str(place), Text(option.value), Text(option.outcome))
-    _print_table(table, out)
+    print_table(table, out)

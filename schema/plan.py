@@ -94,6 +94,8 @@ class Alternative:
 
     value: str = doc("What it is.")
     outcome: str = doc("Why it lost and by how much.")
+    step: float | None = doc("Seconds of its step, of a whole layout.", default=None, minimum=0)
+    gpus: int | None = doc("GPUs of a whole layout.", default=None, minimum=1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,7 +49,9 @@ def pins_of(pins: tuple[str, ...]) -> dict[str, str]:
     return {path.strip(): value.strip() for path, _, value in split.values()}
 
 
-def plan_of(text: str, filename: str, pins: dict[str, str]) -> tuple[Plan | None, list[Diagnostic], str]:
+def plan_of(
+    text: str, filename: str, pins: dict[str, str], grow: bool = False
+) -> tuple[Plan | None, list[Diagnostic], str]:
     """The plan, its diagnostics, and the text that their positions are in: the spec with its pins."""
     from prlc.compiler.pins import PinError, with_pins
     from prlc.compiler.plan import plan as make
@@ -59,14 +61,17 @@ def plan_of(text: str, filename: str, pins: dict[str, str]) -> tuple[Plan | None
     if document.error or document.duplicates or not isinstance(document.data, dict):
         pins = {}  # nothing to pin in; what is wrong is reported as it stands
     try:
-        return (*make(text, filename, pins), with_pins(text, pins))
+        return (*make(text, filename, pins, grow), with_pins(text, pins))
     except PinError as error:
         raise click.UsageError(str(error)) from error
 
 
-def planned(spec: Path, pins: tuple[str, ...], form: str, quiet: bool = False) -> Plan:
-    """The plan; exits with 1 and every diagnostic when there is none. `quiet`: say nothing of warnings."""
-    made, found, shown = plan_of(text_of(spec), str(spec), pins_of(pins))
+def planned(spec: Path, pins: tuple[str, ...], form: str, quiet: bool = False, grow: bool = False) -> Plan:
+    """The plan; exits with 1 and every diagnostic when there is none. `quiet`: say nothing of warnings.
+
+    `grow`: nodes may be pinned above the cluster's.
+    """
+    made, found, shown = plan_of(text_of(spec), str(spec), pins_of(pins), grow)
     if made is None or (form != "text" and not quiet):
         report(found, {str(spec): shown}, form)
     if made is None:

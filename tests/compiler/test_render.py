@@ -101,8 +101,9 @@ def test_plan_says_what_is_decided_on_lines_of_120_columns(glm: Plan) -> None:
         "HBM a GPU (of 140 GiB)", "118 GiB  [########-]", "109 GiB  [#######--]", "0-11",
         "fsdp 96 = dp 24 x cp 4",
         "host RAM (trainer): 612 GiB of 2.0 TiB".replace("2.0 TiB", render.size(2048 * GIB)),
-        "router replay: 624 B a token", "4.8 min (4.3 min - 5.8 min)", "rollouts 4.8 min, trainer 3.9 min",
-        "beyond the data that it rests on: trainer", "1 warning:\n   PRL351 many", "Next: prlc build run.yaml",
+        "router replay: 624 B a token", "step         4.8 min (4.3 min - 5.8 min)",
+        "rollouts     4.8 min (4.3 min - 5.8 min)",
+        "beyond data  trainer (3.9 min): no measurement", "1 warning:\n   PRL351 many", "Next: prlc build run.yaml",
     ):  # fmt: skip
         assert part in text
     assert max(len(line) for line in text.splitlines()) <= render.WIDTH
@@ -116,6 +117,20 @@ def test_long_lists_of_terms_are_wrapped_and_shares_are_percent(glm: Plan) -> No
     assert max(len(line) for line in text.splitlines()) <= render.WIDTH
     assert "dropped 3.3 %" in text
     assert "groups 32\n" in text
+
+
+def test_a_part_of_the_forecast_shows_its_band_and_its_own_parts(glm: Plan) -> None:
+    inner = term("trainer step", 234, term("GEMM", 100), term("expert all-to-all", 30, extrapolated=True))
+    inner = dataclasses.replace(inner, extrapolated=True)
+    text = printed(dataclasses.replace(glm, forecast=term("step", 288, inner)))
+    assert "trainer step 3.9 min (3.5 min - 4.7 min): GEMM 1.7 min, expert all-to-all 30 s" in text
+    assert "beyond data  expert all-to-all (30 s): no measurement" in text
+
+
+def test_what_was_changed_stands_in_the_header(glm: Plan) -> None:
+    out = io.StringIO()
+    render.plan_text(glm, render.console(out, False), "run.yaml", ["nodes 32 (the spec: auto)"])
+    assert out.getvalue().splitlines()[1] == " with nodes 32 (the spec: auto)"
 
 
 def test_no_escape_codes_without_colour_and_the_same_words_with_it(glm: Plan) -> None:
