@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 from prlc import catalog
-from prlc.compiler.forecast import exposed_sync, forecast, rollout_seconds, score, step_time, trainer_seconds
-from prlc.compiler.forecast_loop import drop_rate, inflight_rollouts, mean_lag, sigma_of, work
+from prlc.compiler.forecast import (
+    exposed_sync,
+    forecast,
+    needed_groups,
+    rollout_seconds,
+    score,
+    step_time,
+    trainer_seconds,
+)
+from prlc.compiler.forecast_loop import drop_rate, inflight_rollouts, lag, sigma_of, work
 from prlc.compiler.layout import EngineLayout, Layout, TrainerLayout
 from prlc.schema.codec import load
 from prlc.schema.plan import Term
@@ -118,12 +126,35 @@ def test_drop_rate_at_its_edges() -> None:
     assert drop_rate(2048, 256, 8, 1.0) > drop_rate(1024, 256, 8, 1.0) > drop_rate(1024, 256, 16, 1.0)
 
 
-def test_lag_and_the_rollouts_in_flight() -> None:
-    assert mean_lag(512, 256, 8) == pytest.approx(2.8)
-    assert mean_lag(4096, 256, 8) == 8
-    assert inflight_rollouts(GLM_SPEC) == 512
+def test_lag_and_wasted_work_that_a_simulation_agrees_with() -> None:
+    """N/B = 4, K = 8, s = 1: 29 % of the generated tokens are dropped (discrete-event simulation)."""
+    found = lag(4 * 256, 256, 8, 1.0)
+    assert found.wasted == pytest.approx(0.29, abs=0.005)
+    assert found.mean < 4 + 0.8  # survivors are biased short
+    assert found.mean < found.p95 <= 8
+    assert lag(512, 256, 8, 0.0).mean == pytest.approx(2.8)
+    assert lag(4096, 256, 8, 0.0).mean == 8
+    assert lag(512, 256, 0, 0.5).mean == 0
+
+
+def test_rollouts_in_flight() -> None:
     assert inflight_rollouts(with_algorithm(max_off_policy_steps=1)) == 256
     assert inflight_rollouts(with_algorithm(max_inflight_groups=5)) == 80
+    chosen = inflight_rollouts(GLM_SPEC)
+    sigma = sigma_of(60, 200)
+    assert 512 < chosen <= 1024
+    assert drop_rate(chosen, 256, 8, sigma) <= 0.10 < drop_rate(chosen + 16, 256, 8, sigma)
+
+
+def test_no_more_in_flight_than_keeps_the_trainer_busy() -> None:
+    fast = layout(apart(12, 16), dataclasses.replace(MESH, nodes=(16,), dp_shard=2), groups=57)
+    least = needed_groups(GLM_SPEC, GLM, H200, CLUSTER, fast)
+    assert 16 <= least < 57
+    calm = dataclasses.replace(fast, max_inflight_groups=least)
+    assert score(GLM_SPEC, GLM, H200, CLUSTER, calm) == score(GLM_SPEC, GLM, H200, CLUSTER, fast)
+    slow = layout(apart(1, 1), groups=57)
+    assert needed_groups(GLM_SPEC, GLM, H200, CLUSTER, slow) == 57
+    assert needed_groups(with_algorithm(max_inflight_groups=57), GLM, H200, CLUSTER, fast) == 57
 
 
 def test_sigma_gives_the_percentile_back() -> None:
@@ -137,7 +168,10 @@ def test_a_rollout_never_exceeds_the_sequence() -> None:
     long = work(with_workload(turns=Spread(mean=1000)))
     assert long.length == pytest.approx(131072)
     assert long.turns < 1000
-    assert work(GLM_SPEC).length == pytest.approx(60 * 1150)
+    assert work(with_workload(turns=Spread(mean=60))).length == pytest.approx(60 * 1150)
+    cut = work(GLM_SPEC)  # its tail is longer than seq_len
+    assert cut.length < 60 * 1150
+    assert cut.length < cut.squares <= 131072
 
 
 @pytest.mark.parametrize("case", ["glm", "glm together", "tiny"])
@@ -151,7 +185,11 @@ def test_tree_and_score_agree_and_every_term_is_explained(case: str) -> None:
     assert tree.name == "step"
     assert tree.expected == score(*inputs) > 0
     named = {term.name: term.expected for term in tree.terms}
-    assert list(named) == ["trainer step", "rollouts", "weight sync", "lag", "dropped", "in-flight groups"]
+    assert list(named) == [
+        "trainer step", "rollouts", "weight sync", "lag", "lag p95", "dropped", "wasted work", "in-flight groups",
+        "trainer idle", "engines idle", "prefix hits",
+    ]  # fmt: skip
+    assert sum(term.expected for term in tree.terms[0].terms) == pytest.approx(named["trainer step"])
     assert tree.expected == pytest.approx(max(named["trainer step"], named["rollouts"]) + named["weight sync"])
     for term in every(tree):
         assert 0 <= term.low <= term.expected <= term.high
@@ -160,7 +198,7 @@ def test_tree_and_score_agree_and_every_term_is_explained(case: str) -> None:
 
 
 def test_the_parts_that_solve_joins_are_those_of_the_score() -> None:
-    whole = layout(apart(8, 8))
+    whole = layout(apart(8, 8), groups=inflight_rollouts(GLM_SPEC) // 16)
     parts = max(
         trainer_seconds(GLM_SPEC, GLM, H200, CLUSTER, MESH),
         rollout_seconds(GLM_SPEC, GLM, H200, CLUSTER, whole.engines),
@@ -189,11 +227,22 @@ def test_longer_work_takes_longer() -> None:
     assert seconds(with_algorithm(batch_size=512)) > base
 
 
-def test_a_small_kv_pool_holds_fewer_rollouts() -> None:
+def test_a_small_kv_pool_lets_rollouts_wait() -> None:
     prefill, decode = apart(8, 8)
     tight = dataclasses.replace(decode, kv_tokens=140_000)
-    seen = [step_time(GLM_SPEC, GLM, H200, CLUSTER, layout((prefill, d))) for d in (decode, tight)]
-    assert seen[1].engine.in_flight < seen[0].engine.in_flight == 512
+    seen = [step_time(GLM_SPEC, GLM, H200, CLUSTER, layout((prefill, d), groups=57)) for d in (decode, tight)]
+    assert seen[0].engine.waiting == 0 < seen[1].engine.waiting
+    assert seen[1].rollouts > seen[0].rollouts
+
+
+def test_prefixes_that_no_cache_holds_are_prefilled_again() -> None:
+    spec = dataclasses.replace(GLM_SPEC, inference=dataclasses.replace(GLM_SPEC.inference, kv_offload="none"))
+    engines = (pool("engine", tuple(range(16)), 2),)
+    tight = (dataclasses.replace(engines[0], kv_tokens=150_000),)
+    seen = [step_time(spec, GLM, H200, CLUSTER, layout(e, groups=57)) for e in (engines, tight)]
+    assert seen[0].engine.prefix_hit == pytest.approx(0.94)
+    assert seen[1].engine.prefix_hit < 0.9
+    assert seen[1].engine.working_set > seen[1].engine.pool
     assert seen[1].rollouts > seen[0].rollouts
 
 
@@ -206,14 +255,18 @@ def test_trainer_gains_from_ranks_and_pays_for_recompute_and_offload() -> None:
     assert seconds(offload="none") < seconds()
 
 
-def test_all_to_all_beyond_the_measured_degrees_says_so() -> None:
+def test_what_lies_beyond_the_data_says_so() -> None:
     prefill, decode = apart(8, 16)
-    wide = {term.name: term for term in every(forecast(GLM_SPEC, GLM, H200, CLUSTER, layout((prefill, decode))))}
-    near = {term.name: term for term in every(forecast(GLM_SPEC, GLM, H200, CLUSTER, layout(apart(8, 8))))}
-    assert decode.ep == 128
-    assert wide["decode step"].extrapolated
-    assert wide["step"].extrapolated
-    assert not near["decode step"].extrapolated
+    wide = dataclasses.replace(decode, dp=512, ep=512)
+    found = step_time(GLM_SPEC, GLM, H200, CLUSTER, layout((prefill, wide)))
+    assert any("decode at ep 512" in name for name in found.engine.extrapolated)
+    near = step_time(GLM_SPEC, GLM, H200, CLUSTER, layout(apart(8, 8)))
+    assert near.engine.extrapolated == ()
+    assert any("dsa in training" in name for name in near.trainer.extrapolated)
+    terms = {term.name: term for term in every(forecast(GLM_SPEC, GLM, H200, CLUSTER, layout((prefill, wide))))}
+    assert terms["decode step"].extrapolated
+    assert not terms["prefill of a turn"].extrapolated
+    assert terms["indexer"].extrapolated
 
 
 def test_without_staleness_the_whole_publication_shows() -> None:
