@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "json", "github", "sarif")
 SPEC = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
+KERNELS = "prlc.kernels"  # key of what --kernels named, in click's context
 FOLDER = click.Path(exists=True, path_type=Path)
 
 
@@ -29,7 +30,18 @@ def options_of_plan(command: click.decorators.FC) -> click.decorators.FC:
     form = click.option(
         "--format", "form", type=click.Choice(FORMATS), default="text", help="Format of the diagnostics."
     )
-    return pin(form(command))
+    kernels = click.option(
+        "--kernels", metavar="FILE", expose_value=False, callback=_remember,
+        help="Coefficients of the forecast that prlc calibrate wrote, or a name of the catalog's.",
+    )  # fmt: skip
+    return pin(kernels(form(command)))
+
+
+def _remember(context: click.Context, _: click.Parameter, value: str | None) -> None:
+    """--kernels is a pin of the spec's kernels; a file is seen from the folder that the command runs in."""
+    if value is not None:
+        path = Path(value)
+        context.meta[KERNELS] = str(path.resolve()) if path.is_file() else value
 
 
 def text_of(path: Path) -> str:
@@ -46,7 +58,10 @@ def pins_of(pins: tuple[str, ...]) -> dict[str, str]:
     for pin, (path, equals, _) in split.items():
         if not (path and equals):
             raise click.UsageError(f"--pin {pin}: write it as path=value, e.g. trainer.parallel.ep=16")
-    return {path.strip(): value.strip() for path, _, value in split.values()}
+    found = {path.strip(): value.strip() for path, _, value in split.values()}
+    context = click.get_current_context(silent=True)
+    named = context.meta.get(KERNELS) if context else None
+    return found if named is None else {**found, "kernels": named}
 
 
 def plan_of(

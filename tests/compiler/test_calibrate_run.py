@@ -101,6 +101,15 @@ def test_the_command_writes_a_file_that_a_spec_names(tmp_path: Path) -> None:
     assert "kernels kernels;" in named.forecast.source
 
 
+def test_a_plan_may_be_told_its_kernels(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 8, 30.0, 0.0, 25.0)
+    out = tmp_path / "slow.yaml"
+    CliRunner().invoke(main, ["calibrate", str(run), "--spec", str(SPEC), "-o", str(out)])
+    result = CliRunner().invoke(main, ["plan", str(SPEC), "--json", "--kernels", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "kernels slow;" in json.loads(result.stdout)["forecast"]["source"]
+
+
 def test_the_command_scales_by_a_run(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 8, 30.0, 0.0, 25.0)
     result = CliRunner().invoke(main, ["calibrate", str(run), "--spec", str(SPEC), "-o", str(tmp_path / "own.yaml")])
