@@ -237,6 +237,18 @@ def test_tool_turns_keep_the_exact_tokens(model: Path, shop: dict[str, Any], ren
     assert text.encode(END)[0] in engine.stops
 
 
+def test_thoughts_stay_in_the_tokens_and_out_of_the_answer(model: Path, shop: dict[str, Any]) -> None:
+    text = Text(model)
+    item = one_item(model)
+    turns = [
+        f"<think>\nI must ask.\n</think>\n\n{call(item)}",
+        f"<think>\nIt is {price(item)}.\n</think>\n\n{price(item)}{END}",
+    ]
+    sample, _ = one_rollout(model, shop, Says(text, *turns))
+    assert [words for mask, words in spoken(sample, text) if mask] == turns
+    assert sample.reward == 1.5
+
+
 def price(item: str) -> str:
     return str(10 + int(item.removeprefix("item")))
 
