@@ -43,14 +43,10 @@ def stash(
     row = width * facts.hidden
     text = f"{width} B x hidden {facts.hidden}"
     if layout.activation_checkpoint != "full":
-        spread = numbers.imbalance if layout.ep > 1 else 1.0
-        if layout.activation_checkpoint == "selective":
-            kept = numbers.selective_share * shape.token_bytes(numbers.live, spread)
+        if layout.activation_checkpoint == "selective":  # the policy keeps nothing of routed rows
+            kept = numbers.selective_share * shape.token_bytes(numbers.live, 0.0)
         else:
-            kept = max(
-                numbers.selective_share * shape.token_bytes(numbers.live, spread),
-                shape.token_bytes(numbers.saved, spread),
-            )
+            kept = shape.token_bytes(numbers.saved, numbers.imbalance if layout.ep > 1 else 1.0)
         more = int(numbers.scale * kept * width / 2)
         row += more
         text = f"({text} + {more} B kept)"
@@ -69,7 +65,12 @@ def working_set(
     """Everything alive of the one layer in backward: its recomputed forward and its gradients."""
     spread = numbers.imbalance if layout.ep > 1 else 1.0
     token = numbers.scale * shape.token_bytes(numbers.live, spread) * width / 2
-    size, text = token * tokens, f"{numbers.scale:g} x ({_counted(shape, numbers.live, spread)}) B"
+    text = f"{numbers.scale:g} x ({_counted(shape, numbers.live, spread)}) B"
+    if layout.activation_checkpoint == "none":
+        kept = int(numbers.scale * shape.token_bytes(numbers.saved, spread) * width / 2)
+        token = max(0.0, token - kept)
+        text = f"({text} - {kept} B in the stash)"
+    size = token * tokens
     if width != 2:
         text += f" x {width / 2:g}"
     text += f" x {tokens} tokens"
@@ -88,14 +89,28 @@ def padded_groups(facts: ModelFacts, layout: TrainerLayout, numbers: TrainerMemo
     )
 
 
-def gathered_kv(facts: ModelFacts, layout: TrainerLayout, tokens: int, width: int) -> LedgerEntry:
-    """Keys and values of all context-parallel ranks, and their gradients."""
-    row = kv_width(facts)
+def context_exchange(facts: ModelFacts, layout: TrainerLayout, tokens: int, width: int) -> LedgerEntry:
+    """What context parallelism holds of other ranks, and its gradients.
+
+    Sparse latent attention gathers the latent rows of all ranks; other attention exchanges heads (DeepSpeed Ulysses,
+    arXiv 2309.14509), with key heads copied where ranks outnumber them.
+    """
+    if facts.attention_kind == "dsa":
+        row = kv_width(facts)
+        return LedgerEntry(
+            what="gathered KV",
+            phase="backward",
+            bytes=2 * tokens * layout.cp * row * width,
+            formula=f"(rows + gradients: 2) x {tokens} tokens x cp {layout.cp} x {row} x {width} B",
+        )
+    queries, keys = facts.heads * facts.head_dim, facts.heads if facts.kv_lora_rank else facts.kv_heads
+    kv = max(keys, layout.cp) * (facts.head_dim + facts.v_head_dim)
+    row = queries + kv + facts.heads * facts.v_head_dim
     return LedgerEntry(
-        what="gathered KV",
+        what="exchanged heads",
         phase="backward",
-        bytes=2 * tokens * layout.cp * row * width,
-        formula=f"(rows + gradients: 2) x {tokens} tokens x cp {layout.cp} x {row} x {width} B",
+        bytes=2 * tokens * row * width,
+        formula=f"(values + gradients: 2) x {tokens} tokens x (q {queries} + kv {kv} + output) x {width} B",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prlc.catalog.memory import trainer_memory
 from prlc.catalog.replay import replay_bytes
-from prlc.compiler.ledger_activations import MICRO, Head, gathered_kv, head, padded_groups, stash, working_set
+from prlc.compiler.ledger_activations import MICRO, Head, context_exchange, head, padded_groups, stash, working_set
 from prlc.compiler.ledger_buffers import normal_buffers, process_entries, trainer_communicators
 from prlc.compiler.ledger_units import Adapters, gathered, published, sharded_state, update
 from prlc.compiler.ledger_widths import kv_width, layer_shape
@@ -63,7 +63,7 @@ def trainer_ledger(
     if fp8 and facts.num_experts:
         entries.append(padded_groups(facts, layout, numbers))
     if layout.cp > 1:
-        entries.append(gathered_kv(facts, layout, tokens, width))
+        entries.append(context_exchange(facts, layout, tokens, width))
     entries.append(head(facts, numbers, head_kind, tokens, width, trained))
     if facts.num_experts:
         entries.append(_routing(facts, tokens))

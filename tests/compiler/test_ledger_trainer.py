@@ -130,9 +130,26 @@ def test_the_widest_layer_of_a_hybrid_is_its_experts_alone() -> None:
 
 def test_the_trainer_still_builds_the_masks_that_prl406_warns_of() -> None:
     """When this fails the trainer has attention without dense masks: drop PRL406."""
-    folder = Path(__file__).parents[2] / "runtime" / "trainer"
-    assert "attn_mask=mask" in (folder / "attention.py").read_text()
-    assert "torch.ones(width, width, dtype=torch.bool" in (folder / "engine.py").read_text()
+    text = (Path(__file__).parents[2] / "runtime" / "trainer" / "attention.py").read_text()
+    assert "attn_mask=mask[:, None]" in text
+
+
+def test_selective_recompute_keeps_nothing_of_routed_rows() -> None:
+    """torchtitan's policy keeps every second matrix product, and none of the grouped ones."""
+    full, some = (part(qwen(activation_checkpoint=kind), "activation stash") for kind in ("full", "selective"))
+    numbers, shape = trainer_memory(), layer_shape(QWEN)
+    dense = numbers.live.hidden * shape.hidden + numbers.live.attention * shape.attention
+    kept = int(numbers.scale * numbers.selective_share * dense)
+    assert some - full == 48 * 16384 * kept
+
+
+def test_context_parallel_ranks_exchange_heads_or_gather_the_latent() -> None:
+    tokens = 32768 // 8
+    made = trainer_ledger(QWEN, H200, mesh(dp_shard=1, cp=8, micro_batch_tokens=tokens), "bf16", 32768)
+    # four key heads over eight ranks: each is copied once
+    assert part(made, "exchanged heads") == 2 * tokens * 2 * (4096 + 2 * 1024 + 4096)
+    latent = trainer_ledger(GLM, H200, glm_mesh(12), "fp8", 131072)
+    assert part(latent, "gathered KV") == 2 * 131072 * 576 * 2
 
 
 def test_another_calibration_can_be_named() -> None:
