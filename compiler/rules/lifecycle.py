@@ -31,18 +31,27 @@ NODE_LOCAL = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/", "/local/")
 def plain_paths(resolved: Resolved) -> Iterator[Diagnostic]:
     """Names and paths have no quote, newline, control character, backslash, dollar sign, backquote or brace.
 
-    Inequality: no character of [control ' " ` \\ $ { }] in name, model, checkpoint, cluster and runtime
+    Inequality: no character of [control ' " ` \\ $ { }] in name, model, checkpoint, cluster and runtime, in the
+    model's own hf_id and in the cluster's NICs and interface
     Source: they become words of scripts and of #SBATCH lines, where {X} is a lookup.
     Cure: another name, or a link to the folder.
     """
+    node = resolved.cluster.node
+    named: list[tuple[str, tuple[str, ...], object]] = [
+        ("hf_id of the model", ("model",), resolved.model.hf_id),
+        ("node.interface of the cluster", ("cluster",), node.interface),
+        *(("a NIC of the cluster", ("cluster",), nic) for nic in node.nics),
+    ]
     for path in PATHS:
         value: object = resolved.spec
         for key in path:
             value = getattr(value, key)
+        named.append((".".join(path), path, value))
+    for name, path, value in named:
         if isinstance(value, str) and (bad := UNSAFE.search(value)):
             yield finding(
                 "PRL361",
-                f"{'.'.join(path)} has the character {bad[0]!r}, which scripts cannot carry safely",
+                f"{name} has the character {bad[0]!r}, which scripts cannot carry safely",
                 resolved.span(path),
                 label=f"character {bad.start() + 1} of the value",
                 help="another name, or a symbolic link to the folder",
