@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from prlc.runtime.replay.router import replaying
 from prlc.runtime.trainer import titan
+from prlc.runtime.trainer.attention import Visibility
 from prlc.runtime.trainer.head import asking
 from prlc.runtime.trainer.loss import Tokens, by_sample, k3, policy_loss
 from prlc.runtime.trainer.model import Trainable
@@ -42,9 +43,6 @@ def forward(
         return torch.from_numpy(array).to(model.device)
 
     tokens, positions, documents = put(rows.tokens), put(rows.positions), put(rows.documents)
-    width = tokens.size(1)
-    causal = torch.ones(width, width, dtype=torch.bool, device=model.device).tril()
-    mask = (documents[:, :, None] == documents[:, None, :]) & causal
     ids = None
     if replay:
         if rows.routed is None:
@@ -58,7 +56,8 @@ def forward(
             raise ValueError(f"a recorded expert is outside 0..{model.experts - 1}")
         routed = put(rows.routed)
         ids = [routed[:, :, layer].contiguous() for layer in range(model.routers)]
-    inputs, extra = titan.place_inputs(model.dims, tokens, {"positions": positions, "attention_masks": mask})
+    extra = {"positions": positions, "attention_masks": Visibility(documents)}
+    inputs, extra = titan.place_inputs(model.dims, tokens, extra)
     with replaying(model.module, ids), asking(model.module, put(rows.labels), temperature):
         scores = model.module(inputs, **extra)
         local = scores.to_local() if hasattr(scores, "to_local") else scores
@@ -76,10 +75,13 @@ def measure(model: Trainable, micro: list[Rows], temperature: float, replay: boo
 
 
 class Tally:
-    """Sums and maxima by name, kept on the device in float64 and joined over all ranks once, at the end."""
+    """Sums and maxima by name, kept on the device in float64 and joined over all ranks once, at the end.
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    copies: ranks that note the same rows, under context parallelism.
+    """
+
+    def __init__(self, device: torch.device, copies: int) -> None:
+        self.device, self.copies = device, copies
         self.sums: dict[str, torch.Tensor] = {}
         self.maxima: dict[str, torch.Tensor] = {}
 
@@ -97,11 +99,12 @@ class Tally:
     def joined(self) -> dict[str, float]:
         """Over all ranks; every rank must have noted the same names in the same order."""
         out: dict[str, float] = {}
-        for values, kind in ((self.sums, dist.ReduceOp.SUM), (self.maxima, dist.ReduceOp.MAX)):
+        sums, maxima = (dist.ReduceOp.SUM, self.copies), (dist.ReduceOp.MAX, 1)
+        for values, (kind, copies) in ((self.sums, sums), (self.maxima, maxima)):
             if values:
                 tensor = torch.stack(list(values.values()))
                 dist.all_reduce(tensor, op=kind)
-                out |= dict(zip(values, tensor.tolist(), strict=True))
+                out |= dict(zip(values, (tensor / copies).tolist(), strict=True))
         return out
 
 
@@ -132,7 +135,7 @@ def train_step(
     micro = rows_of(model, batch, settings.micro_batch_tokens)
     tokens, divisor = max(1.0, float((batch.loss_mask != 0).sum())), denominator(batch, settings.loss.name)
     natural = measure(model, micro, temperature, False) if compare else None
-    tally = Tally(model.device)
+    tally = Tally(model.device, model.sequence_rank[1])
     for number, rows in enumerate(micro):
         mask, engine, advantages, versions, sequences = (
             torch.from_numpy(array).to(model.device)

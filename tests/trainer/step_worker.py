@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 LIMIT = 0.05  # of the gradient norm, far below it
 
 
-def main(base: Path, out: Path, ep: int) -> None:
+def main(base: Path, out: Path, cp: int, ep: int) -> None:
     os.environ["PRLC_TRAINER_DEVICE"] = "cpu"
     import torch.distributed as dist
     from prlc.runtime.trainer import checkpoint, engine, titan, weights
@@ -27,8 +27,13 @@ def main(base: Path, out: Path, ep: int) -> None:
 
     device = titan.start_processes("cpu", 120)
     world = dist.get_world_size()
-    config = settings(base, dp=world, ep=ep)
-    config = replace(config, optimizer=replace(config.optimizer, max_grad_norm=LIMIT))
+    config = settings(base, dp=world // cp, ep=ep)
+    config = replace(
+        config,
+        parallel=replace(config.parallel, cp=cp),
+        optimizer=replace(config.optimizer, max_grad_norm=LIMIT),
+    )
+    layout = f"{world}_{cp}_{ep}"
     model = build_model(config, base, device)
     arrays: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -61,10 +66,10 @@ def main(base: Path, out: Path, ep: int) -> None:
             numbers[f"{name}/{loss}"] = engine.train_step(model, optimizer, used, make_batch(1), 1, False)
             optimizer.step = step  # type: ignore[method-assign]
         keep(f"{name}/1")
-        checkpoint.save_checkpoint(out / f"{name}_{world}_{ep}" / "step_00000001", model.module, optimizer, {"step": 1})
+        checkpoint.save_checkpoint(out / f"{name}_{layout}" / "step_00000001", model.module, optimizer, {"step": 1})
         engine.train_step(model, optimizer, used, make_batch(2), 2, False)
         keep(f"{name}/2")
-        other = out / f"{name}_2_2"
+        other = out / f"{name}_2_1_2"
         if world == 1 and other.exists():  # go on from the checkpoint of two ranks
             weights.load_weights(model, base)
             optimizer = build_optimizer(model.module, used.optimizer)
@@ -72,11 +77,11 @@ def main(base: Path, out: Path, ep: int) -> None:
             engine.train_step(model, optimizer, used, make_batch(2), 2, False)
             keep(f"{name}/resumed")
     if dist.get_rank() == 0:
-        np.savez(out / f"step_{world}_{ep}.npz", **arrays)
-        (out / f"step_{world}_{ep}.json").write_text(json.dumps(numbers))
+        np.savez(out / f"step_{layout}.npz", **arrays)
+        (out / f"step_{layout}.json").write_text(json.dumps(numbers))
     dist.barrier()
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
