@@ -13,12 +13,14 @@ from prlc.schema.orchestrator import OrchestratorConfig
 
 def as_batch(step: int, samples: list[Sample], config: OrchestratorConfig) -> Batch:
     """The arrays of a batch; a sample's advantage goes to each token that a policy wrote."""
+    masks = [np.array(sample.loss_mask, np.uint8) for sample in samples]
+    advantages = [mask * np.float32(sample.advantage) for mask, sample in zip(masks, samples, strict=True)]
     batch = Batch(
-        tokens=np.array([token for sample in samples for token in sample.tokens], np.int32),
-        loss_mask=np.array([mask for sample in samples for mask in sample.loss_mask], np.uint8),
-        logprobs=np.array([value for sample in samples for value in sample.logprobs], np.float32),
-        advantages=np.array([sample.advantage * mask for sample in samples for mask in sample.loss_mask], np.float32),
-        versions=np.array([version for sample in samples for version in sample.versions], np.int32),
+        tokens=np.concatenate([np.array(sample.tokens, np.int32) for sample in samples]),
+        loss_mask=np.concatenate(masks),
+        logprobs=np.concatenate([np.array(sample.logprobs, np.float32) for sample in samples]),
+        advantages=np.concatenate(advantages),
+        versions=np.concatenate([np.array(sample.versions, np.int32) for sample in samples]),
         sample_offsets=np.cumsum([0, *(len(sample.tokens) for sample in samples)], dtype=np.int64),
         rewards=np.array([sample.reward for sample in samples], np.float32),
         meta={

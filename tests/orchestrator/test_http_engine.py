@@ -210,3 +210,26 @@ def test_a_cancelled_rollout_aborts_the_request_that_is_in_flight(script: dict[s
     assert "generate-tokens-a1-1-0" not in server.aborted
     assert ledger.dropped["stale_inflight"] == 2
     ledger.check()
+
+
+def test_behind_a_router_an_abort_goes_to_all_and_fails_for_its_own_engine_alone() -> None:
+    away = "http://127.0.0.1:9"
+
+    async def scene(server: Server, engine: HttpEngine) -> None:
+        there = engine.url
+        for own in (there, away):
+            behind = HttpEngine("e", own, engine.config, engine.client, there, (there, away))
+            name = "r0-0" if own == there else "r1-0"
+            call = asyncio.ensure_future(ask(behind, name))
+            while name not in server.requests:
+                await asyncio.sleep(0.01)
+            if own == there:
+                await behind.abort([name])
+            else:
+                with pytest.raises(EngineFailure, match="ConnectError"):
+                    await behind.abort([name])
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    server = against({"r0-0": "hang", "r1-0": "hang"}, scene)
+    assert server.aborted == ["generate-tokens-r0-0", "generate-tokens-r1-0"]
