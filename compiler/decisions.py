@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
+from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.solve import Choice, Solution
 from prlc.schema.plan import Alternative, Decision, RoleSummary
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import EngineLayout, TrainerLayout
     from prlc.compiler.resolve import Resolved
+
+
+GIB = 2**30
+LIGHTER = {"full": "selective", "selective": "none"}
 
 
 def node_range(nodes: tuple[int, ...]) -> str:
@@ -68,15 +74,40 @@ def table(resolved: Resolved, solution: Solution) -> tuple[RoleSummary, ...]:
 
 
 def _mesh_reason(resolved: Resolved, choice: Choice) -> str:
-    mesh, facts = choice.layout.trainer, resolved.facts
+    mesh = choice.layout.trainer
     if mesh.world == 1:
         return "one rank: the model needs no sharding"
-    per_layer = facts.params.get("routed_experts", 0) / max(1, facts.moe_layers) * 2 / 2**30
-    gather = f"ep {mesh.ep}: a layer gathers {per_layer / mesh.ep:.1f} GiB of experts"
-    if mesh.ep > 1:
-        gather += f", not {per_layer:.1f}"
-    tokens = f"cp {mesh.cp}: {mesh.micro_batch_tokens} tokens a rank"
-    return f"{gather}; {tokens}" if facts.num_experts else tokens
+    tokens = degree_reason(resolved, choice, "cp")
+    return f"{degree_reason(resolved, choice, 'ep')}; {tokens}" if resolved.facts.num_experts else tokens
+
+
+def degree_reason(resolved: Resolved, choice: Choice, degree: str) -> str:
+    """Why one degree of the mesh is what it is, with what it makes of memory or traffic."""
+    mesh, facts = choice.layout.trainer, resolved.facts
+    if degree == "dp_replicate":
+        if mesh.dp_replicate == 1:
+            return "one copy: every rank holds a share of the state, none holds it twice"
+        return f"{mesh.dp_replicate} copies of the state, so that gathers stay among {mesh.dp_shard * mesh.cp} ranks"
+    if degree == "dp_shard":
+        shards = mesh.dp_shard * mesh.cp
+        state = facts.total_params * 4 / shards / GIB
+        return f"the rest of {mesh.world} ranks: fp32 masters over {shards} shards are {state:.1f} GiB each"
+    if degree == "cp":
+        return f"cp {mesh.cp}: {mesh.micro_batch_tokens} tokens a rank"
+    layer = facts.params.get("routed_experts", 0) / max(1, facts.moe_layers) * 2 / GIB
+    gather = f"ep {mesh.ep}: a layer gathers {layer / mesh.ep:.1f} GiB of experts"
+    return f"{gather}, not {layer:.1f}" if mesh.ep > 1 else gather
+
+
+def _memory_reason(resolved: Resolved, mesh: TrainerLayout, **other: Any) -> str:
+    """What a GPU would hold with another option, the mesh as it is."""
+    spec = resolved.spec
+    seen = dataclasses.replace(mesh, **other)
+    ledger = trainer_ledger(resolved.facts, resolved.gpu, seen, spec.trainer.precision, spec.sequence.seq_len)
+    ((name, value),) = other.items()
+    fits = "fits too, but the spec holds it" if ledger.total <= ledger.capacity else "does not fit"
+    need = f"{ledger.total / GIB:.0f} GiB of {ledger.capacity / GIB:.0f} GiB a GPU"
+    return f"with {name} {value} a rank of this mesh needs {need}: {fits}"
 
 
 def _engine_reason(engine: EngineLayout) -> str:
@@ -119,8 +150,9 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             algorithm.max_inflight_groups,
             layout.max_inflight_groups,
             "inflight_groups",
-            f"{layout.max_inflight_groups * algorithm.group_size} rollouts / batch {algorithm.batch_size} + 0.8"
-            f" keeps the mean lag below {algorithm.max_off_policy_steps}",
+            f"{layout.max_inflight_groups * algorithm.group_size} rollouts in flight are "
+            f"{layout.max_inflight_groups * algorithm.group_size / algorithm.batch_size:.2f} batches; the lag bound is "
+            f"{algorithm.max_off_policy_steps}",
         ),
     ]
     for name in ("dp_replicate", "dp_shard", "cp", "ep"):
@@ -131,7 +163,7 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
                 asked,
                 getattr(mesh, name),
                 "solve",
-                _mesh_reason(resolved, choice),
+                degree_reason(resolved, choice, name),
             )
         )
     found.append(
@@ -140,7 +172,9 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             spec.trainer.optimizer.offload,
             mesh.offload,
             "solve",
-            "moments and masters do not fit beside the activations" if mesh.offload == "cpu" else "its state fits",
+            _memory_reason(resolved, mesh, offload="none")
+            if mesh.offload == "cpu"
+            else "its state fits beside the activations",
         )
     )
     found.append(
@@ -149,7 +183,9 @@ def decisions(resolved: Resolved, solution: Solution) -> tuple[Decision, ...]:
             spec.trainer.activation_checkpoint,
             mesh.activation_checkpoint,
             "solve",
-            f"{mesh.micro_batch_tokens} tokens a rank",
+            _memory_reason(resolved, mesh, activation_checkpoint=LIGHTER[mesh.activation_checkpoint])
+            if mesh.activation_checkpoint in LIGHTER and resolved.gpu.device == "cuda"
+            else "nothing needs to be computed twice",
         )
     )
     inference = spec.inference

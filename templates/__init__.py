@@ -69,3 +69,16 @@ def render(name: str, **values: Any) -> str:
     )
     environment.filters["sh"] = sh
     return environment.get_template(name).render(**values)
+
+
+def page(name: str, **values: Any) -> str:
+    """An HTML page of templates/report; every value is escaped. Raises jinja2.UndefinedError for a missing value."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("prlc.templates", "report"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=True,
+    )
+    return environment.get_template(name).render(**values)

@@ -104,11 +104,12 @@ def show_sweep(spec: Path, pins: tuple[str, ...], sweeps: tuple[str, ...], as_js
 def write_page(made: Plan, spec: Path, pins: tuple[str, ...], page: Path) -> None:
     """The plan as one HTML file, with the frontier over fewer nodes. Raises click.UsageError."""
     from prlc.compiler import whatif
+    from prlc.compiler.pins import with_pins
     from prlc.compiler.report.page import html
     from prlc.compiler.report.scatter import points
 
     text, held = text_of(spec), pins_of(pins)
-    document = html(made, points(made, text, str(spec), held), whatif.changes(text, held))
+    document = html(made, with_pins(text, held), points(text, str(spec), held), whatif.changes(text, held))
     try:
         page.write_text(document, "utf-8")
     except OSError as error:

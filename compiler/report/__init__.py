@@ -1,0 +1,1 @@
+"""A plan as one page: where everything is drawn. The templates in templates/report only print it."""
