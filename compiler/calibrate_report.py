@@ -82,8 +82,8 @@ def markdown(found: Calibration) -> str:
     ]
     for quantity in sorted({o.case.quantity for o in scored}):
         own = [o for o in scored if o.case.quantity == quantity]
-        name = next((n for n, of in BANDS.items() if quantity in of), None)
-        band = found.kernels.bands.get(name or "")
+        name = next((n for n, of in BANDS.items() if quantity in of), "")
+        band = found.kernels.bands.get(name)
         shown = f"{band.low:.2f} to {band.high:.2f}" if band else "none"
         inside = f"{found.covered[name]:.0%}" if name in found.covered else ""
         lines.append(

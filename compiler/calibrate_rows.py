@@ -65,7 +65,7 @@ class Unsupported(ValueError):
 def read(path: Path) -> list[Row]:
     """Rows of a CSV with the columns of benchmarks/data/measurements.csv. Raises ValueError: a column is missing."""
     with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+        rows: list[Row] = [dict(row) for row in csv.DictReader(file)]
     wanted = {"id", "use", "model", "phase", "gpu", "num_gpus", "parallelism", "seq_len", "batch", "metric", "value"}
     missing = wanted - set(rows[0] if rows else ())
     if missing:

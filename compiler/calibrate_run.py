@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -145,9 +146,9 @@ def _engine_factor(period: float, kernels: Kernels, resolved: Resolved, layout: 
     if not seconds(low) <= period <= seconds(high):
         return None
     for _ in range(40):
-        middle = (low * high) ** 0.5
+        middle = math.sqrt(low * high)
         if seconds(middle) < period:
             low = middle
         else:
             high = middle
-    return (low * high) ** 0.5
+    return math.sqrt(low * high)

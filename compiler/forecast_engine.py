@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from prlc.schema.hardware import Cluster, Gpu
 
 PREFILL_BATCH = 8  # turns that share one prefill step at most
-BISECTIONS = 24
+ITERATIONS, CLOSE = 60, 1e-9  # of the batch at which the network settles; share of the rollouts alive
 HIT_BISECTIONS = 10
 MOVES_LEAST = 128  # new tokens of a turn below which decode engines prefill it themselves rather than move KV
 
@@ -90,7 +90,9 @@ def cached_share(pool: float, working_set: float, cycle: float, pause: float, si
         return 1.0
     if pool <= 0:
         return 0.0
-    lives = -cycle * math.log(1 - pool / working_set)
+    lives = -cycle * math.log1p(-pool / working_set)
+    if lives <= 0:  # a pool far below one conversation
+        return 0.0
     if sigma == 0 or pause <= 0:
         return float(lives >= pause)
     return normal_below((math.log(lives / pause) + sigma**2 / 2) / sigma)
@@ -250,17 +252,24 @@ def _settle(pools: _Pools, load: Work, alive: float, alone: float, full: float, 
             wait = alone / 2
         return rate, step, wait, decode.servers * batch + rate * (load.tool + alone + wait + moved)
 
-    low, high = 1e-3, pools.most
-    rate, step, wait, taken = at(high)
-    if taken > alive:
-        for _ in range(BISECTIONS):
-            middle = math.sqrt(low * high)
-            if at(middle)[3] < alive:
-                low = middle
+    low, high = math.log(1e-3), math.log(pools.most)
+    rate, step, wait, taken = at(pools.most)
+    batch, above, waiting = pools.most, math.log(taken / alive), max(0.0, alive - taken)
+    if above > 0:
+        below, side = math.log(at(1e-3)[3] / alive), 0
+        for _ in range(ITERATIONS):
+            middle = (low * above - high * below) / (above - below)
+            batch = math.exp(middle)
+            rate, step, wait, taken = at(batch)
+            off = math.log(taken / alive)
+            if abs(off) <= CLOSE:
+                break
+            # Illinois: the end that stays twice weighs half
+            if off > 0:
+                high, above, below, side = middle, off, below / 2 if side > 0 else below, 1
             else:
-                high = middle
-        rate, step, wait, taken = at(high)
-    return _Network(rate, high, step, wait, max(0.0, alive - taken), alone, full, moved, hit)
+                low, below, above, side = middle, off, above / 2 if side < 0 else above, -1
+    return _Network(rate, batch, step, wait, waiting, alone, full, moved, hit)
 
 
 def _beyond(
