@@ -25,12 +25,15 @@ def cases(
     """Equal rows become one case. `also`: with the rows of ALSO."""
     rows = list(rows)
     found: dict[tuple[object, ...], Case] = {}
+    timed = {_run(row) for row in rows if row["metric"] in ("tokens_per_s_per_gpu", "step_time")}
     skipped: list[Skipped] = []
     for row in rows:
         try:
             software = SOFTWARE.get(row["id"].partition("-")[0], "")
             if row["use"] not in (*uses, *(ALSO.get(software, ()) if also else ())):
                 raise Unsupported(f"use is {row['use']}")
+            if row["metric"] in ("model_tflops_per_gpu", "throughput_all_gpus") and _run(row) in timed:
+                raise Unsupported("the same run's time is priced")
             case = _case(row, rates)
         except Unsupported as error:
             skipped.append(Skipped(row["id"], str(error)))
@@ -43,9 +46,14 @@ def cases(
     return [*found.values(), *exchanged], [s for s in skipped if s.row not in inside]
 
 
+def _run(row: Row) -> tuple[str, ...]:
+    """What rows of one run share."""
+    return tuple(row[key] for key in ("source", "model", "gpu", "num_gpus", "parallelism", "seq_len", "batch"))
+
+
 def _case(row: Row, rates: Rates) -> Case:
     metric, phase = row["metric"], row["phase"]
-    if phase == "train" and metric in ("step_time", "tokens_per_s_per_gpu"):
+    if phase == "train" and metric in ("step_time", "tokens_per_s_per_gpu", "model_tflops_per_gpu"):
         return training_case(row, rates)
     if phase == "decode" and metric.startswith(("tpot", "itl")):
         return decode_case(row, rates)

@@ -6,9 +6,10 @@ import re
 from typing import TYPE_CHECKING
 
 from prlc.compiler.calibrate_rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
-from prlc.compiler.forecast_trainer import TrainShape, features
+from prlc.compiler.forecast_trainer import TrainShape, attention_flops, features, gemm_params
 
 if TYPE_CHECKING:
+    from prlc.catalog import ModelFacts
     from prlc.compiler.forecast_rates import Rates
 
 SOFTWARE = {"PRL": "prime-rl", "TT": "torchtitan", "MBR": "megatron", "MBS": "megatron", "SMX": "megatron"}
@@ -29,7 +30,7 @@ def training_case(row: Row, rates: Rates) -> Case:
     family = row["id"].partition("-")[0]
     software = SOFTWARE.get(family, family)
     megatron = software == "megatron"
-    micro, samples = _batches(row, dp, megatron)
+    micro, samples = _batches(row, dp, pp)
     spans = -(-int(world) // 8)
     shape = TrainShape(
         tokens=samples * length / cp,
@@ -53,15 +54,31 @@ def training_case(row: Row, rates: Rates) -> Case:
     if pp > 1:  # the bubble stretches what fills the pipeline
         bubble = 1 + (pp - 1) / (micro * shape.virtual)
         terms = {n: v if n.startswith(("fsdp", "optim")) else v * bubble for n, v in terms.items()}
-    value = float(row["value"])
-    measured = value if row["metric"] == "step_time" else samples * length * dp / (value * world)
+    measured = _seconds(row, facts, samples * length * dp, length, world, shape.lora)
     mode = "lora" if shape.lora else "sft" if re.search(r"\bsft\b", layout) else "full"
     group = f"{software} {facts.name} {mode} {gpu.name}"
     own = {f"{n}@{software}" if f"{n}@{software}" in rates.trainer else n: v for n, v in terms.items()}
     return Case(row["id"], group, "trainer", gpu.name, measured, {f"trainer.{n}": v for n, v in own.items()})
 
 
-def _batches(row: Row, dp: int, megatron: bool) -> tuple[int, float]:
+def _seconds(row: Row, facts: ModelFacts, tokens: float, length: float, world: float, lora: bool) -> float:
+    """Seconds of a step of `tokens` tokens on all GPUs, from the metric of the row. Raises Unsupported.
+
+    Megatron's model FLOPs are 6 a parameter and token and 3 forwards of causal attention: its rows with both metrics
+    agree within 0.5 %.
+    """
+    value = float(row["value"])
+    if row["metric"] == "step_time":
+        return value
+    if row["metric"] == "tokens_per_s_per_gpu":
+        return tokens / (value * world)
+    if lora or facts.linear_layers:
+        raise Unsupported("model FLOPs of adapters and recurrent layers are counted in other ways")
+    each = 6 * sum(gemm_params(facts)) + 3 * attention_flops(facts, length, 0.0) / length
+    return tokens * each / (value * 1e12 * world)
+
+
+def _batches(row: Row, dp: int, pp: int) -> tuple[int, float]:
     """(micro-batches, samples) of one data-parallel rank in a step."""
     text = row["batch"]
     mbc = degrees(row["parallelism"]).get("mbc") or int(
@@ -72,7 +89,7 @@ def _batches(row: Row, dp: int, megatron: bool) -> tuple[int, float]:
         samples = int(whole[1]) / dp
         return max(1, round(samples / (int(size[1]) if size else 1))), samples
     if local := re.search(r"local (\d+)", text):
-        return 1, float(local[1])
+        return int(local[1]) if pp > 1 else 1, float(local[1])  # torchtitan's pipelines take one sequence at a time
     if mbc:
         return mbc, float(mbc * (int(size[1]) if size else 1))
     raise Unsupported("batch not stated")
