@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -50,6 +51,9 @@ class EngineSide:
     resolved: Resolved
     gpus: int
     most_nodes: int
+    lawful: Callable[[tuple[EngineLayout, ...]], bool] = lambda engines: True  # asked of a class that would be best
+    _known_lawful: set[int] = field(default_factory=set)
+    _lawless: set[int] = field(default_factory=set)  # classes that are not
     _seconds: dict[tuple[int, ...], float] = field(default_factory=dict)
     _best: dict[int, TimedEngines] = field(default_factory=dict)
     _above: dict[int, float] = field(default_factory=dict)  # nodes: seconds that nothing on them is within
@@ -158,7 +162,7 @@ class EngineSide:
         for kind in self.classes:
             counts = self._last_counts(kind, nodes)
             known = self._known(kind, nodes)
-            if counts and known <= limit:
+            if counts and known <= limit and kind.number not in self._lawless:
                 counts_of[kind.number] = counts
                 heap.append((known, kind.number, 0, len(counts) - 1, False))
         heapq.heapify(heap)
@@ -168,19 +172,32 @@ class EngineSide:
                 self._learn(nodes, limit, [(seconds, number), *((entry[0], entry[1]) for entry in heap)])
                 return None
             kind, counts = self.classes[number], counts_of[number]
+            if number in self._lawless:
+                continue
             if not priced:
                 most = (*self._counts(kind, nodes, counts[first])[:-1], counts[last])
                 found = self.seconds(kind, most)
                 bound = found if first == last else max(seconds, found)
                 heapq.heappush(heap, (bound, number, first, last, True))
             elif first == last:
+                engines = self.engines(kind, self._counts(kind, nodes, counts[first]))
+                if not self._is_lawful(kind, engines):
+                    continue
                 self._learn(nodes, seconds, [(seconds, number), *((entry[0], entry[1]) for entry in heap)])
-                return TimedEngines(seconds, self.engines(kind, self._counts(kind, nodes, counts[first])))
+                return TimedEngines(seconds, engines)
             else:
                 middle = (first + last) // 2
                 heapq.heappush(heap, (seconds, number, first, middle, False))
                 heapq.heappush(heap, (seconds, number, middle + 1, last, False))
         return None
+
+    def _is_lawful(self, kind: EngineClass, engines: tuple[EngineLayout, ...]) -> bool:
+        if kind.number not in self._known_lawful:
+            if not self.lawful(engines):
+                self._lawless.add(kind.number)
+                return False
+            self._known_lawful.add(kind.number)
+        return True
 
     def _learn(self, nodes: int, limit: float, open_bounds: list[tuple[float, int]]) -> None:
         """Keep for each class the lowest bound that was still open: nothing of the class is faster on these nodes."""

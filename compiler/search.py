@@ -20,12 +20,16 @@ from typing import TYPE_CHECKING
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_side import INFINITE, EngineSide, TimedEngines
 from prlc.compiler.forecast import score
+from prlc.compiler.lawful import broken
 from prlc.compiler.ledger_host import host_ledgers
 from prlc.compiler.objective import ROUNDING, Choice, rank, step_limit
+from prlc.compiler.trainer_layouts import layout
 from prlc.compiler.trainer_side import TimedMesh, TrainerSide, moved
 
 if TYPE_CHECKING:
+    from prlc.compiler.layout import EngineLayout
     from prlc.compiler.resolve import Resolved
+    from prlc.schema.diagnostics import Diagnostic
     from prlc.schema.plan import Ledger
 
 WIDER = 1 + 1e-4  # a little more than the limit is priced, so that a bound has room for the forecast's noise
@@ -69,7 +73,7 @@ def shared_splits(resolved: Resolved) -> tuple[Split, ...]:
 
 def host_overflow(resolved: Resolved, choice: Choice) -> Ledger | None:
     """The ledger of host memory or scratch that does not fit, if one does not."""
-    for ledger in host_ledgers(resolved.spec, resolved.facts, resolved.cluster, choice.layout):
+    for ledger in host_ledgers(resolved.spec, resolved.facts, resolved.cluster, choice.layout, resolved.gpu):
         if ledger.resource in ("host", "nvme") and ledger.total > ledger.capacity:
             return ledger
     return None
@@ -81,8 +85,10 @@ class Search:
 
     resolved: Resolved
     trainer: TrainerSide = field(init=False)
+    lawful: bool = True  # leave out what breaks a rule
     rejected: Ledger | None = None  # of host memory, of the last layout that failed on nothing else
-    _scored: dict[tuple[object, ...], tuple[Choice, Ledger | None]] = field(default_factory=dict)
+    error: Diagnostic | None = None  # of the last layout that broke a rule
+    _scored: dict[tuple[object, ...], Choice] = field(default_factory=dict)
     _engines: dict[int, EngineSide] = field(default_factory=dict)
     _quick: list[TimedMesh] = field(default_factory=list)  # the fastest of some node counts, whether they fit or not
     _steps: dict[tuple[int, int], float] = field(default_factory=dict)  # (trainer, engine nodes): no step is shorter
@@ -95,8 +101,18 @@ class Search:
         """Engines on nodes with `gpus` GPUs each."""
         whole = gpus == self.resolved.cluster.node.gpus
         if gpus not in self._engines:
-            self._engines[gpus] = EngineSide(self.resolved, gpus, node_budget(self.resolved) - 1 if whole else 1)
+            most = node_budget(self.resolved) - 1 if whole else 1
+            self._engines[gpus] = EngineSide(self.resolved, gpus, most, self._engines_are_lawful)
         return self._engines[gpus]
+
+    def _engines_are_lawful(self, engines: tuple[EngineLayout, ...]) -> bool:
+        """True when no rule is broken beside a trainer of the plainest mesh."""
+        if not self.lawful:
+            return True
+        mesh = layout(self.resolved.spec, (0,), 1, (1, 1, 1, 1), ("none", "none"))
+        error = broken(self.resolved, assemble(self.resolved, mesh, engines))
+        self.error = error or self.error
+        return error is None
 
     def best(self) -> Choice | None:
         """The best layout of the spec, None when nothing fits."""
@@ -157,7 +173,7 @@ class Search:
             bound = limit * WIDER
             engines = self.engines(ranks).best(engine_nodes, bound)
             if engines is not None:
-                bound = min(bound, self._score(self._split(nodes, nodes + engine_nodes), quick, engines)[0].step)
+                bound = min(bound, self._score(self._split(nodes, nodes + engine_nodes), quick, engines).step)
             self._steps[nodes, engine_nodes] = bound
         return self._steps[nodes, engine_nodes] > limit
 
@@ -191,27 +207,33 @@ class Search:
         engines = self.engines(split.gpus).best(split.engine_nodes, limit)
         if engines is not None:
             for mesh in self.trainer.fitting(split.trainer_nodes, split.ranks, limit):
-                choice, overflow = self._score(split, mesh, engines)
+                choice = self._score(split, mesh, engines)
                 shortest = min(shortest, choice.step)
-                if overflow is None:
+                if self._stands(choice):
                     yield choice
-                    break
-                self.rejected = overflow  # a slower mesh may need less host memory
+                    break  # else a slower mesh may need less host memory, or break no rule
         if not split.shared:
             self._steps[split.trainer_nodes, split.engine_nodes] = shortest
 
     def _rank(self, choice: Choice) -> tuple[object, ...]:
         return rank(self.resolved.spec.objective, choice)
 
-    def _score(self, split: Split, mesh: TimedMesh, engines: TimedEngines) -> tuple[Choice, Ledger | None]:
+    def _stands(self, choice: Choice) -> bool:
+        """True when every host holds its part and no rule is broken."""
+        overflow = host_overflow(self.resolved, choice)
+        self.rejected = overflow or self.rejected
+        error = broken(self.resolved, choice.layout) if self.lawful and overflow is None else None
+        self.error = error or self.error
+        return overflow is None and error is None
+
+    def _score(self, split: Split, mesh: TimedMesh, engines: TimedEngines) -> Choice:
         key = (split, mesh.order)
         if key not in self._scored:
             r = self.resolved
             placed = mesh.layout if split.shared else moved(mesh.layout, split.engine_nodes)
-            layout = assemble(r, placed, engines.engines)
-            step = score(r.spec, r.facts, r.gpu, r.cluster, layout)
-            choice = Choice(layout=layout, step=step, trainer=mesh.seconds, rollouts=engines.seconds)
-            self._scored[key] = choice, host_overflow(r, choice)
+            whole = assemble(r, placed, engines.engines)
+            step = score(r.spec, r.facts, r.gpu, r.cluster, whole)
+            self._scored[key] = Choice(layout=whole, step=step, trainer=mesh.seconds, rollouts=engines.seconds)
         return self._scored[key]
 
     def _climb(self, counts: tuple[int, ...], best: Choice | None) -> Choice | None:

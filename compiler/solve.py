@@ -36,6 +36,10 @@ def solve(resolved: Resolved) -> Solution:
         return _solve_cpu(resolved)
     search = Search(resolved)
     best = search.best()
+    if best is None and search.error is not None:
+        # the rules alone stand in the way: the plan reports them for the layout that would be best without them
+        search = Search(resolved, lawful=False)
+        best = search.best()
     if best is None:
         raise nearest_miss(resolved, search)
     others = _others(resolved, search, best)

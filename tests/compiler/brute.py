@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.forecast import rollout_seconds, score, trainer_seconds
+from prlc.compiler.lawful import broken
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_engine import engine_ledger
 from prlc.compiler.ledger_host import host_ledgers
@@ -106,9 +107,11 @@ def choices(resolved: Resolved) -> Iterator[Choice]:
                 yield Choice(whole, score(spec, facts, gpu, cluster, whole), seconds, rollouts)
 
 
-def fits_hosts(resolved: Resolved, choice: Choice) -> bool:
-    """True when every node's memory and scratch hold what the layout puts there."""
-    ledgers = host_ledgers(resolved.spec, resolved.facts, resolved.cluster, choice.layout)
+def stands(resolved: Resolved, choice: Choice) -> bool:
+    """True when no rule is broken, and every node's memory and scratch hold what the layout puts there."""
+    if broken(resolved, choice.layout) is not None:
+        return False
+    ledgers = host_ledgers(resolved.spec, resolved.facts, resolved.cluster, choice.layout, resolved.gpu)
     return all(one.total <= one.capacity for one in ledgers if one.resource in ("host", "nvme"))
 
 
@@ -118,6 +121,6 @@ def best(resolved: Resolved) -> Choice | None:
     order: tuple[object, ...] = ()
     for choice in choices(resolved):
         its = rank(resolved.spec.objective, choice)
-        if (found is None or its < order) and fits_hosts(resolved, choice):
+        if (found is None or its < order) and stands(resolved, choice):
             found, order = choice, its
     return found

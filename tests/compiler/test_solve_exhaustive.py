@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prlc.compiler.lawful import broken
 from prlc.compiler.nearest import NoLayout
 from prlc.compiler.resolve import Resolved
 from prlc.compiler.rules.example import merged
@@ -41,8 +42,10 @@ def same(resolved: Resolved) -> bool:
     """Assert that both agree; True when something fits."""
     wanted = brute.best(resolved)
     if wanted is None:
-        with pytest.raises(NoLayout):
-            solve(resolved)
+        try:
+            assert broken(resolved, solve(resolved).best.layout) is not None  # the rules alone stand in the way
+        except NoLayout:
+            pass
         return False
     found = solve(resolved).best
     assert (found.counted, found.trainer, found.rollouts) == (wanted.counted, wanted.trainer, wanted.rollouts)
@@ -93,6 +96,23 @@ def test_wide_engines_apart_over_five_nodes(objective: dict[str, str]) -> None:
         "inference": {"precision": "fp8"},
     }
     assert same(brute.small(part, 5, 2, 4000 * brute.GIB))
+
+
+def test_a_rule_that_excludes_the_fastest_engines_is_obeyed_and_one_that_excludes_all_is_reported() -> None:
+    part = {
+        "model": "nemotron-3-super-120b-a12b",
+        "algorithm": {"router_replay": False},
+        "workload": {"turns": {"mean": 20}},
+        "inference": {"disaggregate": True},
+    }
+    resolved = brute.small(part, 4, 4, 400 * brute.GIB)
+    found = solve(resolved).best.layout
+    assert broken(resolved, found) is None
+    prefill, decode = found.engines
+    assert prefill.tp == decode.tp  # hybrid models: PRL509
+    replayed = brute.small({**part, "algorithm": {"router_replay": True}}, 4, 4, 400 * brute.GIB)
+    assert brute.best(replayed) is None
+    assert broken(replayed, solve(replayed).best.layout) is not None
 
 
 def test_a_choice_is_the_same_twice() -> None:
