@@ -118,7 +118,7 @@ def head(facts: ModelFacts, numbers: TrainerMemory, kind: Head, tokens: int, wid
     """Logits and what the head's backward makes of them; a fused head keeps one chunk's.
 
     Fused: fp32 logits of a chunk and their gradient in the compute dtype; the weight's gradient is summed in fp32
-    beside the product that is added to it (prlc.runtime.trainer.head).
+    and at the end copied to the compute dtype (prlc.runtime.trainer.head).
     """
     if kind == "unfused":
         size = int(tokens * facts.vocab * numbers.unfused_head * width / 2)
@@ -128,6 +128,7 @@ def head(facts: ModelFacts, numbers: TrainerMemory, kind: Head, tokens: int, wid
         size = chunk * facts.vocab * (4 + width)
         text = f"{chunk} tokens of a chunk x vocab {facts.vocab} x (4 + {width}) B"
         if trained:
-            size += 8 * facts.vocab * facts.hidden
-            text += f" + weight gradient and its product: 2 x 4 B x vocab x hidden {facts.hidden}"
+            copy = width % 4  # a sum in fp32 needs none
+            size += (4 + copy) * facts.vocab * facts.hidden
+            text += f" + weight gradient and its copy: (4 + {copy}) B x vocab x hidden {facts.hidden}"
     return LedgerEntry(what="head", phase="head", bytes=size, formula=text)

@@ -27,6 +27,14 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.float() @ b.float()
 
 
+def _add_product(to: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
+    """to += a @ b in float32, without a second tensor of the size of `to`."""
+    if a.is_cuda and a.dtype != torch.float32:
+        torch.addmm(to, a, b, out_dtype=torch.float32, out=to)
+    else:
+        to.addmm_(a.float(), b.float())
+
+
 def _row_sums(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """(log of the sum of exponentials, entropy in nats) of each row of logits [T, V] in float32."""
     highest = logits.amax(1, keepdim=True)
@@ -80,7 +88,7 @@ class _Scores(torch.autograd.Function):
             if to_hidden is not None:
                 to_hidden[part] = _product(low_precision, weight)
             if to_weight is not None:
-                to_weight += _product(low_precision.t(), hidden[part])
+                _add_product(to_weight, low_precision.t(), hidden[part])
             del low_precision
         return to_hidden, None if to_weight is None else to_weight.to(weight.dtype), None, None, None
 
