@@ -190,6 +190,8 @@ def _traffic(facts: ModelFacts, gpu: Gpu, s: TrainShape) -> dict[str, float]:
     trained = 0.02 if s.lora else 1.0
     if s.offload:
         found["host_optimizer"] = local * ADAM_BYTES * trained
+        # FSDP2 keeps fp32 shards and gradients on the host: up for each gather, down after each reduction
+        found["host_copies"] = s.micro_batches * local * (2 * 4 + 4 * trained)
     else:
         found["optimizer"] = local * ADAM_BYTES * trained / gpu.memory_bandwidth
     return found

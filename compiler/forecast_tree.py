@@ -35,6 +35,7 @@ TRAINER = {  # coefficient -> (name, what it is)
     "replicate": ("HSDP reduction", "fp32 gradients of a shard across replicas"),
     "context": ("context-parallel gathers", "K and V, or the latent row, of each attention layer and pass"),
     "optimizer": ("optimizer", "28 B a parameter of the shard from HBM"),
+    "host_copies": ("shards and gradients over PCIe", "fp32 shards up for 2 gathers, gradients down, a micro-batch"),
     "host_optimizer": ("optimizer", "28 B a parameter of the shard through host memory"),
 }
 HIDDEN = 0.002  # share of the step below which a term is folded into the others
