@@ -1,4 +1,5 @@
-"""The inner attention over packed rows: dense masks on a CPU, SDPA on a GPU, heads exchanged under context parallelism.
+"""The inner attention over packed rows: dense masks on a CPU, variable-length kernels on a GPU; heads exchanged under
+context parallelism.
 
 torchtitan's own choices (FlexAttention, varlen) have no backward on a CPU. Argument names are fixed:
 torchtitan finds the sharding of an input by its name.
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from prlc.runtime.trainer import varlen
 from prlc.runtime.trainer.titan import FlexAttention, exchange
 
 
@@ -21,6 +23,13 @@ class Visibility:
         """documents [B, width]: the document of each position; -1 is padding and sees padding alone."""
         self.documents = documents
         self._masks: dict[tuple[int, int], torch.Tensor] = {}
+        self._bounds: dict[int, varlen.Bounds] = {}
+
+    def bounds(self, length: int) -> varlen.Bounds:
+        """Where documents begin in rows of `length`, as `mask` takes it."""
+        if length not in self._bounds:
+            self._bounds[length] = varlen.bounds(F.pad(self.documents, (0, length - self.width), value=-1))
+        return self._bounds[length]
 
     @property
     def width(self) -> int:
@@ -101,8 +110,13 @@ class PackedAttention(FlexAttention):
             if k_BLNH.size(2) < size:  # each rank gets the key head that its query heads share
                 k_BLNH, v_BLNH = (t.repeat_interleave(size // t.size(2), 2) for t in (k_BLNH, v_BLNH))
             q_BLNH, k_BLNH, v_BLNH = (to_heads(t, self.cp) for t in (q_BLNH, k_BLNH, v_BLNH))
-        mask = attention_masks.mask(q_BLNH.size(1), self.window)
-        out, normaliser = attend(q_BLNH, k_BLNH, v_BLNH, mask, scale, out_transform is not None)
+        length, wants_sums = q_BLNH.size(1), out_transform is not None
+        if isinstance(attention_masks, Visibility) and varlen.serves(q_BLNH):
+            where = attention_masks.bounds(length)
+            out, normaliser = varlen.attend_documents(q_BLNH, k_BLNH, v_BLNH, where, self.window, scale, wants_sums)
+        else:
+            mask = attention_masks.mask(length, self.window)
+            out, normaliser = attend(q_BLNH, k_BLNH, v_BLNH, mask, scale, wants_sums)
         if size > 1:
             out = to_sequence(out, self.cp)
             normaliser = None if normaliser is None else to_sequence(normaliser[..., None], self.cp)[..., 0]
