@@ -32,6 +32,8 @@ def cases(
             software = SOFTWARE.get(row["id"].partition("-")[0], "")
             if row["use"] not in (*uses, *(ALSO.get(software, ()) if also else ())):
                 raise Unsupported(f"use is {row['use']}")
+            if not _positive(row["value"]):
+                raise Unsupported("its value is no positive number")
             if row["metric"] in ("model_tflops_per_gpu", "throughput_all_gpus") and _run(row) in timed:
                 raise Unsupported("the same run's time is priced")
             case = _case(row, rates)
@@ -41,9 +43,16 @@ def cases(
         key = (case.group, case.quantity, case.gpu, case.measured, *sorted(case.terms.items()))
         held = found.get(key)
         found[key] = dataclasses.replace(held, copies=held.copies + 1) if held else case
-    exchanged = exchange_cases([row for row in rows if row["use"] in uses], rates)
+    exchanged = exchange_cases([row for row in rows if row["use"] in uses and _positive(row["value"])], rates)
     inside = {name for case in exchanged for name in case.row.split("+")}
     return [*found.values(), *exchanged], [s for s in skipped if s.row not in inside]
+
+
+def _positive(text: str) -> bool:
+    try:
+        return 0 < float(text) < float("inf")
+    except ValueError:
+        return False
 
 
 def _run(row: Row) -> tuple[str, ...]:

@@ -84,6 +84,8 @@ def test_equal_rows_count_once() -> None:
         ("PRL-158", {"metric": "peak_reserved_memory_per_gpu"}, "no formula predicts train"),
         ("TT-003", {"batch": ""}, "batch not stated"),
         ("TT-003", {"seq_len": ""}, "sequence length or GPUs not stated"),
+        ("IFX-002", {"value": "OOM"}, "its value is no positive number"),
+        ("COM-061", {"value": ""}, "its value is no positive number"),
         ("IFX-002", {"batch": "open loop"}, "lengths, concurrency or layout not stated"),
     ],
 )
@@ -97,6 +99,24 @@ def test_every_row_is_priced_or_named() -> None:
     found, skipped = cases(list(ROWS.values()), RATES)
     priced = sum(case.copies * len(case.row.split("+")) for case in found)
     assert priced + len(skipped) == len(ROWS)
+
+
+@pytest.mark.parametrize("column", list(ROWS["IFX-002"]))
+@pytest.mark.parametrize("text", ["", "n/a", "0", "disagg prefill tp8 dp1 ep1 decode tp1 dp16 ep16"])
+def test_odd_text_in_any_column_is_priced_or_named(column: str, text: str) -> None:
+    for name in ("PRL-158", "TT-003", "SMX-001", "MBR-019", "MBR-020", "IFX-002", "IFX-001", "COM-061", "KRN-045"):
+        found, skipped = cases([row(name, **{column: text})], RATES, uses=("calibrate", "noise", text))
+        assert len(found) + len(skipped) == 1
+        assert all(case.measured > 0 for case in found)
+
+
+def test_model_flops_give_the_time_that_the_same_run_states() -> None:
+    (flops,), _ = cases([row("MBR-020")], RATES, uses=("noise",))
+    (tokens,), _ = cases([row("MBR-019")], RATES, uses=("noise",))
+    assert flops.measured == pytest.approx(tokens.measured, rel=0.005)
+    both, skipped = cases([row("MBR-019"), row("MBR-020")], RATES, uses=("noise",))
+    assert [case.row for case in both] == ["MBR-019"]
+    assert skipped[0].reason == "the same run's time is priced"
 
 
 def test_a_file_without_the_columns_is_refused(tmp_path: Path) -> None:
