@@ -94,8 +94,8 @@ def measured(kind: Literal["model", "gpu"], name: str) -> Model | Gpu | None:
     file = folder / f"{name}.yaml"
     if name != Path(name).name or not file.is_file():
         return None
-    cls: type[Model] | type[Gpu] = Model if kind == "model" else Gpu
-    return _decode(cls, file, f"measured {kind} {name}")
+    where = f"measured {kind} {name}"
+    return _decode(Model, file, where) if kind == "model" else _decode(Gpu, file, where)
 
 
 @cache
