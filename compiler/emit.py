@@ -217,6 +217,15 @@ def diff(a: Path, b: Path) -> list[str]:
     return _differences("", _plan_document(a), _plan_document(b))
 
 
+def file_differences(a: Path, b: Path) -> list[str]:
+    """Names of the files in which two bundles differ, as they lie there. Raises NotABundle."""
+    names = sorted({*_manifest(a)["files"], *_manifest(b)["files"]})
+    contents = [
+        [p.read_bytes() if (p := Path(folder) / name).is_file() else None for name in names] for folder in (a, b)
+    ]
+    return [name for name, one, other in zip(names, *contents, strict=True) if one != other]
+
+
 def _plan_document(path: Path) -> Any:
     file = Path(path) / "plan.json" if Path(path).is_dir() else Path(path)
     try:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -18,7 +23,7 @@ from tests.slurm.cluster import Cluster
 pytestmark = [pytest.mark.slurm, pytest.mark.runtime]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VENV = str(Path(sys.executable).parent.parent)
-STEPS = 3
+STEPS = 8
 LIMIT = 900.0  # s; a guard against a hang
 
 
@@ -60,13 +65,52 @@ def logs(run_dir: Path) -> str:
     return "\n".join([failed.read_text() if failed.exists() else "no FAILED", *parts])
 
 
+def until(what: Callable[[], bool], run_dir: Path) -> None:
+    """Wait until it is so. Fails with the logs."""
+    end = time.monotonic() + LIMIT
+    while not what():
+        if time.monotonic() > end or (run_dir / "FAILED").exists():
+            pytest.fail(logs(run_dir))
+        time.sleep(0.5)
+
+
+def walk(cluster: Cluster, run_dir: Path) -> list[dict[str, Any]]:
+    """What every port of the run answers without the token, on all nodes."""
+    found = []
+    for node in ("n01", "n02", "n03"):
+        said = cluster.on(node, sys.executable, str(Path(__file__).with_name("walk.py")), str(run_dir))
+        found += [json.loads(line) for line in said.splitlines()]
+    return found
+
+
+def refused(ports: list[dict[str, Any]], token: str) -> None:
+    """Every HTTP port refuses; what does not speak HTTP is torch's own meeting point, which knows no token."""
+    http = [port for port in ports if port["status"] != [""]]
+    assert [(port["port"], port["status"]) for port in http if port["status"] != ["401"]] == []
+    assert any("vllm serve" in port["command"] for port in http)
+    for port in ports:
+        if port["status"] == [""]:
+            assert any(name in port["command"] for name in ("torchrun", "prlc.runtime.trainer", "VLLM", "vllm")), port
+        else:
+            assert port["address"].startswith("10.77.1."), "bound to the node's own address"
+    for line in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            assert token.encode() not in line.read_bytes(), line
+
+
 def test_tiny_bundle_runs(cluster: Cluster, tmp_path: Path) -> None:
+    """Trains, refuses whoever has no token, and loses an engine on the way."""
     bundle, paths = tmp_path / "bundle", RunPaths(tmp_path / "run")
     subprocess.run(
         [sys.executable, "-m", "prlc.compiler.cli", "build", str(spec(tmp_path)), "-o", str(bundle)],
         check=True, timeout=120,
     )  # fmt: skip
     job = cluster.submit(bundle, {"PRLC_VENV": VENV, "PRLC_RUN_DIR": str(paths.root)})
+    until(lambda: paths.metrics("trainer", 0).exists() and bool(read_metrics(paths.metrics("trainer", 0))), paths.root)
+    token = paths.token(1).read_text()
+    refused(walk(cluster, paths.root), token)
+    first = json.loads(paths.ready(1, "engine", 0).read_text())["pid"]
+    cluster.on("n01", "kill", "-KILL", str(first))
     try:
         state = cluster.wait(job, LIMIT)
     except TimeoutError:
@@ -77,6 +121,12 @@ def test_tiny_bundle_runs(cluster: Cluster, tmp_path: Path) -> None:
     assert sorted(read_metrics(paths.metrics("trainer", 0))) == list(range(1, STEPS + 1))
     assert newest_complete(paths.checkpoints) == paths.checkpoint(STEPS)
     assert newest_complete(paths.policies) == paths.policy(STEPS)
+    engine = [r["event"] for r in read_lines(paths.root / "events" / "agent-engine-0.jsonl")]
+    assert [event for event in engine if event in ("started", "ready")] == ["started", "ready"] * 2
+    assert paths.attempt(2).exists() is False
+    for log in paths.root.rglob("*"):
+        if log.is_file() and log != paths.token(1):
+            assert token.encode() not in log.read_bytes(), log
     for role in ("trainer", "orchestrator"):
         ends = [r["event"] for r in read_lines(paths.root / "events" / f"agent-{role}-0.jsonl")]
         assert ends[-1] == "finished"
