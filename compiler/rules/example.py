@@ -47,11 +47,12 @@ def spec_text(part: Mapping[str, Any]) -> str:
 
 
 def adjusted(resolved: Resolved, part: Mapping[str, Any]) -> Resolved:
-    """The resolved spec of a layout rule's example, with what it changes of the model: {"facts": ..., "model": ...}."""
+    """The resolved spec of a layout rule's example, with what it changes: {"facts", "model", "cluster"}."""
     return dataclasses.replace(
         resolved,
         facts=dataclasses.replace(resolved.facts, **part.get("facts", {})),
         model=dataclasses.replace(resolved.model, **part.get("model", {})),
+        cluster=dataclasses.replace(resolved.cluster, **part.get("cluster", {})),
     )
 
 

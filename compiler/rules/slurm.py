@@ -155,3 +155,48 @@ def ports_fit_the_block(resolved: Resolved, layout: Layout, ledgers: tuple[Ledge
                 help="put fewer servers on a node, or set runtime.base_port lower",
             )
             return
+
+
+@layout_rule(
+    "PRL706",
+    refused={
+        "cluster": {"leaf_nodes": 4},
+        "layout": {"nodes": 9},
+        "engine": {"nodes": (2, 3, 4, 5), "replicas": 1, "dp": 32, "ep": 32},
+    },
+    accepted={
+        "cluster": {"leaf_nodes": 4},
+        "layout": {"nodes": 9},
+        "engine": {"nodes": (4, 5, 6, 7), "replicas": 1, "dp": 32, "ep": 32},
+    },
+)
+def expert_groups_under_a_leaf(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
+    """An expert-parallel group crosses no more leaf switches than it must, if the allocation fills whole leaves.
+
+    Inequality: leaves of the group's first and last node, counted from node 0, differ by less than
+    ceil(nodes of the group / leaf_nodes)
+    Source: leaf_nodes of the cluster file; Slurm's topology plugins order the hosts of an allocation by leaf.
+    Cure: inference.prefill_nodes or trainer.nodes that are multiples of leaf_nodes; slurm.switches for whole leaves.
+    """
+    leaf = resolved.cluster.leaf_nodes
+    if leaf is None:
+        return
+    trainer = layout.trainer
+    per_group = max(1, trainer.ep // trainer.ranks_per_node)
+    groups = [(trainer.nodes, per_group, "trainer")] if per_group > 1 else []
+    groups += [(e.nodes, max(1, len(e.nodes) // e.replicas), e.role) for e in layout.engines if e.ep > 1]
+    for nodes, size, role in groups:
+        for start in range(0, len(nodes) - size + 1, size):
+            first, last = nodes[start], nodes[start + size - 1]
+            if last // leaf - first // leaf >= -(-size // leaf):
+                crossed, least = last // leaf - first // leaf + 1, -(-size // leaf)
+                yield finding(
+                    "PRL706",
+                    f"{role}: an expert-parallel group on nodes {first}-{last} crosses {crossed} leaf switches "
+                    f"of {leaf} nodes, {least} would do",
+                    resolved.span(("inference" if role != "trainer" else "trainer",)) or resolved.span(("cluster",)),
+                    rule="no more leaves than ceil(nodes of the group / leaf_nodes)",
+                    help=f"node counts of the roles before it that are multiples of {leaf}, and slurm.switches",
+                    severity="warning",
+                )
+                break
