@@ -15,7 +15,7 @@ from prlc.runtime.trainer.head import asking
 from prlc.runtime.trainer.loss import Tokens, by_sample, k3, policy_loss
 from prlc.runtime.trainer.model import Trainable
 from prlc.runtime.trainer.optimizer import learning_rate
-from prlc.runtime.trainer.packing import Rows, fill_rows, plan_rows
+from prlc.runtime.trainer.packing import Rows, fill_rows, plan_rows, trained_only
 from prlc.runtime.transport.batches import Batch
 from prlc.schema.trainer import TrainerConfig
 
@@ -132,7 +132,7 @@ def train_step(
     tokens by which replay is worse, and its standard error.
     """
     temperature = float(batch.meta.get("temperature", 1.0))
-    micro = rows_of(model, batch, settings.micro_batch_tokens)
+    micro = [trained_only(rows) for rows in rows_of(model, batch, settings.micro_batch_tokens)]
     tokens, divisor = max(1.0, float((batch.loss_mask != 0).sum())), denominator(batch, settings.loss.name)
     natural = measure(model, micro, temperature, False) if compare else None
     tally = Tally(model.device, model.sequence_rank[1])

@@ -99,11 +99,18 @@ def fused_scores(
     """Log probability of the labels and entropy under softmax(hidden @ weight.T / temperature), float32.
 
     hidden [B, L, D], weight [V, D], labels [B, L]; both results [B, L]. At most `chunk` x V logits are alive.
-    The gradient of the log probabilities reaches hidden and weight; the entropy has none.
+    The gradient of the log probabilities reaches hidden and weight; the entropy has none. Tokens with a label below
+    0 cost nothing and get 0 for both.
     """
-    shape = hidden.shape[:-1]
-    logprobs, entropies = _Scores.apply(hidden.flatten(0, -2), weight, labels.flatten().long(), temperature, chunk)
-    return logprobs.view(shape), entropies.view(shape)
+    flat, tokens = labels.flatten().long(), hidden.flatten(0, -2)
+    asked = (flat >= 0).nonzero()[:, 0]
+    if len(asked) == len(flat):
+        scores = _Scores.apply(tokens, weight, flat, temperature, chunk)
+    else:
+        some = _Scores.apply(tokens.index_select(0, asked), weight, flat[asked], temperature, chunk)
+        scores = tuple(part.new_zeros(len(flat)).index_copy(0, asked, part) for part in some)
+    logprobs, entropies = (part.view(labels.shape) for part in scores)
+    return logprobs, entropies
 
 
 class FusedHead(Linear):
@@ -143,7 +150,7 @@ def swap_head(config: Any) -> None:
 
 @contextmanager
 def asking(model: Any, labels: torch.Tensor, temperature: float) -> Iterator[None]:
-    """Until the block ends the model answers scores of these labels [B, L] (this rank's) instead of logits."""
+    """Until the block ends the model answers scores of these labels [B, L] (this rank's; below 0: none) for logits."""
     model.lm_head.asked = (labels, temperature)
     try:
         yield

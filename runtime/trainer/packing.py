@@ -7,7 +7,7 @@ about the same number of tokens. What does not fill up is padding of document -1
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -128,3 +128,8 @@ def fill_rows(batch: Batch, rows: list[list[int]], width: int) -> Rows:
                 routed[r, here] = ids
             at += size
     return out
+
+
+def trained_only(rows: Rows) -> Rows:
+    """The same rows with -1 for labels that are not trained: the head passes over them."""
+    return replace(rows, labels=np.where(rows.mask, rows.labels, -1))

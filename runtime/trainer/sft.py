@@ -49,6 +49,7 @@ def main() -> None:
     from prlc.runtime.trainer.engine import forward, rows_of
     from prlc.runtime.trainer.model import build_model, read_config
     from prlc.runtime.trainer.optimizer import build_optimizer
+    from prlc.runtime.trainer.packing import trained_only
     from prlc.runtime.transport.batches import Batch
     from prlc.schema import trainer as schema
 
@@ -96,7 +97,7 @@ def main() -> None:
             def backward(logprobs: torch.Tensor, trained: torch.Tensor = trained, count: int = count) -> None:
                 (-logprobs[trained].sum() / count).backward()
 
-            result, _ = forward(model, rows, 1.0, False, backward)
+            result, _ = forward(model, trained_only(rows), 1.0, False, backward)
             loss -= float(result[trained].sum()) / count
         titan.clip_gradients(model.module, settings.optimizer.max_grad_norm, model.dims.ep_enabled)
         optimizer.step()

@@ -59,6 +59,26 @@ def test_equals_the_plain_head(chunk: int, temperature: float) -> None:
         assert gap(ours, theirs) < 1e-6
 
 
+@pytest.mark.parametrize("kept", [0.0, 0.3])
+def test_tokens_without_a_label_cost_nothing(kept: float) -> None:
+    import torch
+    from prlc.runtime.trainer.head import fused_scores
+
+    hidden, weight, labels, factors = inputs()
+    asked = torch.rand(ROWS, WIDTH, generator=torch.Generator().manual_seed(2)) < kept
+    expected, entropy = plain(hidden, weight, labels, 1.0)
+    wanted = torch.autograd.grad((expected * factors * asked).sum(), (hidden, weight))
+    counted = LiveLogits(weight)
+    with counted.mode:
+        logprobs, entropies = fused_scores(hidden, weight, torch.where(asked, labels, -1), 1.0, 1000)
+    assert counted.largest == int(asked.sum()) * VOCABULARY
+    assert float((logprobs - torch.where(asked, expected, 0.0)).abs().max()) < 1e-5
+    assert float((entropies - torch.where(asked, entropy, 0.0)).abs().max()) < 1e-5
+    ours = torch.autograd.grad((logprobs * factors).sum(), (hidden, weight))
+    for mine, theirs in zip(ours, wanted, strict=True):  # where nothing is asked they are zeros: FSDP2 waits for them
+        assert float((mine - theirs).abs().max()) <= 1e-6 * max(1.0, float(theirs.abs().max()))
+
+
 def test_bfloat16_weights_are_summed_in_float32() -> None:
     import torch
     from prlc.runtime.trainer.head import fused_scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from prlc.runtime.trainer.packing import PackingError, fill_rows, plan_rows
+from prlc.runtime.trainer.packing import PackingError, fill_rows, plan_rows, trained_only
 
 from tests.trainer.samples import make_batch
 
@@ -66,3 +66,22 @@ def test_doubled_expert_and_trained_first_token_are_refused() -> None:
     batch.loss_mask[0] = 1
     with pytest.raises(PackingError, match="first token"):
         fill_rows(batch, [[0]], 64)
+
+
+def test_sequences_number_samples_and_untrained_labels_are_left_out() -> None:
+    batch = make_batch(5)
+    plan = plan_rows(batch.lengths(), 1, 128)
+    for micro in plan.rows[0]:
+        rows = fill_rows(batch, micro, plan.width)
+        found = {}
+        for r, samples in enumerate(micro):
+            at = 0
+            for sample in samples:
+                size = int(batch.sample_offsets[sample + 1] - batch.sample_offsets[sample])
+                (found[sample],) = set(rows.sequences[r, at : at + size].tolist())
+                at += size
+        assert len(set(found.values())) == len(found)
+        assert min(found.values(), default=0) >= 0
+        labels = trained_only(rows).labels
+        assert (labels[rows.mask] == rows.labels[rows.mask]).all()
+        assert (labels[~rows.mask] == -1).all()
