@@ -26,6 +26,7 @@ def probes(config: PreflightConfig) -> list[tuple[str, Probe, float]]:
         ("nics", nics.probe, each),
         ("versions", versions.probe, each),
         ("memory", memory.probe, each),
+        ("limits", memory.limits, each),
         ("disk", disk.space, each),
         ("renames", disk.renames, each),
         ("shared", disk.shared, config.shared_deadline),

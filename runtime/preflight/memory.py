@@ -1,14 +1,16 @@
-"""Host memory that is available, and room in /dev/shm."""
+"""Host memory that is available, room in /dev/shm, and the limits of this process."""
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 from prlc.runtime.preflight.probe import Finding, Where
 
 GIB = 2**30
+FILES = 16384  # open files of a router or an engine with some thousand requests in flight
 SHM = 2**28  # bytes that vLLM's and torch's processes need there at least to talk to each other
 
 
@@ -30,3 +32,13 @@ def probe(where: Where) -> Iterator[Finding]:
     shm = os.statvfs("/dev/shm")
     if shm.f_bavail * shm.f_frsize < SHM:
         yield Finding("memory", f"/dev/shm has {shm.f_bavail * shm.f_frsize // 2**20} MiB free, {SHM // 2**20} wanted")
+
+
+def limits(where: Where) -> Iterator[Finding]:
+    """Open files; with NICs also locked memory, without which RDMA cannot register buffers."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if files not in (resource.RLIM_INFINITY,) and files < FILES:
+        yield Finding("limits", f"at most {files} open files (ulimit -Hn), {FILES} wanted", "warning")
+    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if where.config.nics and locked != resource.RLIM_INFINITY:
+        yield Finding("limits", f"locked memory is limited to {locked} B (ulimit -l): RDMA needs it unlimited")

@@ -128,6 +128,16 @@ def test_memory(where: Make) -> None:
     assert memory.available("MemTotal: 9 kB\nMemAvailable:  7 kB\n") == 7 * 1024
 
 
+def test_limits(where: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4096, 4096))
+    assert texts(memory.limits, where()) == ["at most 4096 open files (ulimit -Hn), 16384 wanted"]
+    assert texts(memory.limits, where(nics=("mlx5_0",)))[1].startswith("locked memory is limited to 4096 B")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert texts(memory.limits, where(nics=("mlx5_0",))) == []
+
+
 def test_disk_space_counts_what_the_run_has_written(where: Make) -> None:
     it = where(disk=2**60)
     (found,) = texts(disk.space, it)
