@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -12,8 +13,20 @@ from prlc.compiler.commands.common import SPEC, options_of_plan, planned, read_p
 @click.argument("spec", type=SPEC, required=False)
 @click.option("--plan", "plan_file", type=SPEC, help="Build from a plan.json instead of a spec.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), required=True, help="Folder of the bundle.")
+@click.option("--validate", is_flag=True, help="Ask the programs' own parsers, where they are installed.")
+@click.option(
+    "--python", type=click.Path(path_type=Path), help="Python that has them; else the spec's venv, else this one."
+)
 @options_of_plan
-def build(spec: Path | None, plan_file: Path | None, out: Path, pins: tuple[str, ...], form: str) -> None:
+def build(
+    spec: Path | None,
+    plan_file: Path | None,
+    out: Path,
+    validate: bool,
+    python: Path | None,
+    pins: tuple[str, ...],
+    form: str,
+) -> None:
     """Write the bundle of SPEC, or of a reviewed plan.json. An older bundle at the place is replaced."""
     from prlc.compiler import emit
 
@@ -25,10 +38,18 @@ def build(spec: Path | None, plan_file: Path | None, out: Path, pins: tuple[str,
         raise click.UsageError("--pin changes a spec; a plan is built as it is")
     elif plan_file is not None:
         made = read_plan(plan_file)
+    if validate:
+        from prlc.compiler import validate as judge
+
+        own = Path(made.environment_setup) / "bin" / "python"
+        verdicts = judge.validate(made, python or (own if own.is_file() else Path(sys.executable)))
+        click.echo(judge.report(verdicts), err=True)
+        if any(verdict.wrong for verdict in verdicts):
+            sys.exit(1)
     try:
         files = emit.build(made)
         emit.write(files, out)
-    except (emit.NotABundle, OSError) as error:
+    except (ValueError, OSError) as error:  # NotABundle, or a plan.json with a placeholder that nothing fills
         raise click.UsageError(str(error)) from error
     start = "sbatch run.sbatch" if made.cluster.target == "slurm" else "bash run.sh"
     if form == "text":

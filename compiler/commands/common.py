@@ -100,10 +100,17 @@ def report(found: list[Diagnostic], sources: dict[str, str], form: str) -> None:
 
     if form == "text":
         if found:
+            sources = {**_others(found, sources), **sources}
             click.echo(diagnostics.render_text(found, sources, color=colored(sys.stderr)), err=True, nl=False)
         return
     write = {"json": diagnostics.to_json, "github": diagnostics.to_github, "sarif": diagnostics.to_sarif}
     click.echo(write[form](found), nl=False)
+
+
+def _others(found: list[Diagnostic], sources: dict[str, str]) -> dict[str, str]:
+    """Texts of the cluster and model files that findings stand in."""
+    names = {d.span.file for d in found if d.span} - set(sources)
+    return {name: Path(name).read_text("utf-8", "replace") for name in names if Path(name).is_file()}
 
 
 def read_plan(path: Path) -> Plan:
