@@ -42,7 +42,6 @@ from prlc.compiler.rules.lifecycle import (
 )
 from prlc.compiler.rules.losses import bounds_hold_one, muon_stays_on_the_gpu, stale_cap_is_used
 from prlc.compiler.rules.memory import (
-    attention_masks_fit,
     files_fit,
     fits_beyond_its_band,
     hbm_fits,
@@ -181,7 +180,6 @@ LAYOUT_RULES: tuple[LayoutRule, ...] = (
     pool_holds_a_sample,
     files_fit,
     fits_beyond_its_band,
-    attention_masks_fit,
     step_time_reached,
     ranks_hold_whole_experts,
     hidden_has_kernels,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.rules.places import of_cluster
 from prlc.compiler.rules.rule import finding, layout_rule
-from prlc.schema.trainable import TRAINABLE
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from prlc.schema.plan import Ledger
 
 GIB = 2**30
-MASK_BYTES = 3  # a query and key pair: the mask, and the bf16 copy that SDPA makes of it
 HOST_CURES = (
     (("masters", "moments"), "trainer.optimizer.offload: none, or more trainer nodes"),
     (("store",), "inference.kv_offload: none, or a smaller segment on nodes with more memory"),
@@ -169,42 +167,5 @@ def fits_beyond_its_band(resolved: Resolved, layout: Layout, ledgers: tuple[Ledg
                 label=f"{ledger.total / GIB:.1f} GiB, up to {high / GIB:.1f} GiB, of {ledger.capacity / GIB:.1f} GiB",
                 rule=f"total x {ledger.band[1]:g} <= capacity",
                 help="leave more room: a higher cp or ep, more nodes, or a shorter sequence.seq_len",
-                severity="warning",
-            )
-
-
-@layout_rule(
-    "PRL406",
-    refused={
-        "spec": {"sequence": {"seq_len": 65536}},
-        "trainer": {"micro_batch_tokens": 65536},
-        "ledger": {"role": "trainer", "resource": "hbm", "capacity": 120 * 2**30, "bytes": 110 * 2**30},
-    },
-    accepted={
-        "trainer": {"micro_batch_tokens": 16384},
-        "ledger": {"role": "trainer", "resource": "hbm", "capacity": 120 * 2**30, "bytes": 110 * 2**30},
-    },
-)
-def attention_masks_fit(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -> Iterator[Diagnostic]:
-    """The dense attention mask of this release's trainer fits beside the ledger (warning).
-
-    Inequality: total + 3 x row^2 bytes <= capacity: a mask of one byte, and its additive copy in bf16
-    Source: prlc.runtime.trainer.attention; the ledger counts fused attention, which builds none.
-    Cure: a shorter sequence.seq_len, or a trainer with variable-length attention kernels.
-    """
-    trainer = layout.trainer
-    if resolved.gpu.device == "cpu" or resolved.model.model_type not in TRAINABLE:
-        return
-    row = min(trainer.micro_batch_tokens * trainer.cp, resolved.spec.sequence.seq_len)
-    masks = MASK_BYTES * row**2
-    for ledger in ledgers:
-        if ledger.role == "trainer" and ledger.total <= ledger.capacity < ledger.total + masks:
-            yield finding(
-                "PRL406",
-                f"the trainer fits, but not with the attention mask of {row} tokens that this release builds",
-                resolved.span(("sequence", "seq_len")),
-                label=f"{ledger.total / GIB:.1f} GiB + {masks / GIB:.1f} GiB > {ledger.capacity / GIB:.1f} GiB",
-                rule="total + 3 x row^2 <= capacity",
-                help="a shorter sequence.seq_len, more trainer nodes, or trainer.optimizer.offload: cpu",
                 severity="warning",
             )

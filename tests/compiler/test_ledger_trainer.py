@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,12 +125,6 @@ def test_the_widest_layer_of_a_hybrid_is_its_experts_alone() -> None:
     assert shape.routed_hidden == 22 * 1024  # experts are latent
     mamba = NEMOTRON.params["mamba"] // NEMOTRON.linear_layers
     assert shape.unit == mamba  # a block is a mixer or a feed-forward
-
-
-def test_the_trainer_still_builds_the_masks_that_prl406_warns_of() -> None:
-    """When this fails the trainer has attention without dense masks: drop PRL406."""
-    text = (Path(__file__).parents[2] / "runtime" / "trainer" / "attention.py").read_text()
-    assert "attn_mask=mask[:, None]" in text
 
 
 def test_selective_recompute_keeps_nothing_of_routed_rows() -> None:
