@@ -10,8 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
+import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -344,6 +347,45 @@ def disk_full(it: Case) -> str:
     return f"the run ends ({line[:70]}...); with space again the next submit goes on, nothing lost"
 
 
+def launcher_killed(it: Case) -> str:
+    """kill -9 of the batch script"""
+    job = it.submit()
+    it.training(6)
+    it.kill(r"^/bin/bash .*slurm_script")
+    took = it.ends(job, "FAILED")
+    again = it.submit()
+    it.ends(again, "COMPLETED")
+    it.whole()
+    return f"Slurm ends the steps, nodes free after {took:.1f} s; the next submit goes on"
+
+
+def soak(it: Case) -> str:
+    """random kill -9 of engines, trainer, orchestrator and agents, again and again"""
+    dice, faults, jobs, runs, finished = random.Random(SOAK_SEED), 0, 0, 0, True
+    job = name = ""
+    end = time.monotonic() + SOAK_SECONDS
+    while time.monotonic() < end or not finished:
+        state = it.cluster.show(job, "JobState") if job else ""
+        if finished:
+            runs += 1
+            name, finished, state = f"soak{runs}", False, ""
+        if state in ("", *ENDED):
+            if state == "COMPLETED":
+                it.until(lambda which=name: not it.left(which), "no process is left", 15)  # type: ignore[misc]
+                it.whole(name)
+                finished = True
+                continue
+            jobs += 1
+            job = it.submit(name, 23000, seconds=0.4)
+        time.sleep(dice.uniform(0.5, 6.0))
+        victims = it.pids(rf"^python -u {PROGRAM}|prlc.runtime.agent --role", name)
+        if victims and time.monotonic() < end:
+            faults += 1
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(dice.choice(victims), signal.SIGKILL)
+    return f"{faults} faults in {runs} runs and {jobs} jobs: each run ends with every rollout trained once"
+
+
 CASES: dict[str, Callable[[Case], str]] = {
     "engine-killed": engine_killed,
     "trainer-killed": trainer_killed,
@@ -363,7 +405,10 @@ CASES: dict[str, Callable[[Case], str]] = {
     "step-daemon-killed": step_daemon_killed,
     "network-cut": network_cut,
     "disk-full": disk_full,
+    "launcher-killed": launcher_killed,
+    "soak": soak,
 }
+SOAK_SEED, SOAK_SECONDS = 1, 420.0
 SMALL_DISK = 2**20  # bytes of the run's folder where it is a filesystem of its own
 
 
