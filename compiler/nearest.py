@@ -55,7 +55,7 @@ def _trainer(resolved: Resolved, shapes: list[tuple[int, int]]) -> NoLayout:
                     resolved.facts, resolved.gpu, tried, spec.trainer.precision, spec.sequence.seq_len
                 )
                 over = ledger.total - ledger.capacity
-                if nearest is None or over < nearest[0]:
+                if nearest is None or over <= nearest[0]:
                     where = f"{nodes} nodes" if nodes > 1 else f"{ranks} GPUs"
                     degrees = f"cp {tried.cp}, ep {tried.ep}, offload {option[0]}, {option[1]} recompute"
                     nearest = over, f"{where}, {degrees} needs {_sum(ledger)}"

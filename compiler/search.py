@@ -5,6 +5,7 @@ What makes the pruning sound, each held by tests/compiler/test_solve_bounds.py a
 2. the weight sync knows mesh and engines by their nodes and seconds, and a step does not grow when one of these
    seconds falls, or when the trainer has more nodes. So of the meshes and of the engines on the same nodes the
    fastest ones make the best pair, and the sync is priced for these alone;
+   Nor is the fastest trainer of more nodes ever more than a quarter slower than that of fewer;
 3. offload and recompute never save time (trainer_side); one more replica of a role never costs rollouts
    (engine_side), nor does it make a step longer.
 A split whose bound equals the best is still looked at: ties are broken by rank alone. The forecast bisects, so that
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from prlc.schema.plan import Ledger
 
 WIDER = 1 + 1e-4  # a little more than the limit is priced, so that a bound has room for the forecast's noise
+MORE_NODES = 1.25  # a trainer on more nodes is at most so much slower than the fastest on fewer
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,29 @@ class Search:
         slow = objective.step_time is not None and (best is None or best.counted > objective.step_time)
         fastest = slow or (objective.step_time is None and objective.minimize in (None, "step_time"))
         if fastest:
-            for count in reversed(counts):
-                best = self._along(count, budget, best)
-            return best
+            return self._sweep(counts, budget, best)
         for total in range(2, budget + 1):
             for count in reversed(counts):
                 if count < total:
                     best = self.improve(self._split(count, total), best)
+        return best
+
+    def _sweep(self, counts: tuple[int, ...], budget: int, best: Choice | None) -> Choice | None:
+        """The best layout for a short step: few trainer nodes first, until too few are left for the engines."""
+        gpus = self.resolved.cluster.node.gpus
+        side = self.engines(gpus)
+        widest = max(side.parts, default=1)
+        starved = 0  # in a row: as many as the widest part settle all that is below
+        for count in counts:
+            if best is not None:
+                limit = best.step * ROUNDING
+                starved = starved + 1 if side.best(budget - count, limit * WIDER) is None else 0
+                if starved >= widest:
+                    break
+                known = [m.seconds for m in self._quick if len(m.layout.nodes) > count]
+                if max(known, default=0.0) > limit * MORE_NODES:
+                    continue
+            best = self._along(count, budget, best)
         return best
 
     def _along(self, count: int, budget: int, best: Choice | None) -> Choice | None:

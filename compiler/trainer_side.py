@@ -6,12 +6,13 @@ import dataclasses
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast import trainer_seconds
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.objective import mesh_key
-from prlc.compiler.trainer_layouts import Mesh, layout, meshes, options
+from prlc.compiler.trainer_layouts import Mesh, Option, layout, meshes, options
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import TrainerLayout
@@ -62,7 +63,12 @@ class TrainerSide:
     _queues: dict[tuple[int, int], list[Queued]] = field(default_factory=dict)
     _found: dict[tuple[int, int], list[TimedMesh]] = field(default_factory=dict)
     _quickest: dict[tuple[int, int], TimedMesh | None] = field(default_factory=dict)
+    _nodes: dict[int, tuple[int, ...]] = field(default_factory=dict)  # shared by all meshes of a count
     _seen: set[tuple[int, int, Mesh, int]] = field(default_factory=set)
+
+    @cached_property
+    def _options(self) -> tuple[Option, ...]:
+        return options(self.resolved.spec, self.resolved.gpu.device)
 
     def quickest(self, nodes: int, ranks: int) -> TimedMesh | None:
         """The fastest mesh of these nodes, whether it fits or not; None where there is none."""
@@ -105,8 +111,9 @@ class TrainerSide:
 
     def _layout(self, nodes: int, ranks: int, mesh: Mesh, option: int) -> TrainerLayout:
         spec = self.resolved.spec
-        every = options(spec, self.resolved.gpu.device)
-        return layout(spec, tuple(range(nodes)), ranks, mesh, every[option])
+        if nodes not in self._nodes:
+            self._nodes[nodes] = tuple(range(nodes))
+        return layout(spec, self._nodes[nodes], ranks, mesh, self._options[option])
 
     def _advance(self, nodes: int, ranks: int) -> None:
         """Take the fastest mesh of the queue: it fits, or makes way for what needs less memory."""
@@ -114,7 +121,7 @@ class TrainerSide:
         if fits(self.resolved, found.layout):
             self._found[nodes, ranks].append(found)
             return
-        every = options(self.resolved.spec, self.resolved.gpu.device)
+        every = self._options
         if option == 0 and not fits(self.resolved, self._layout(nodes, ranks, mesh, len(every) - 1)):
             return
         offload, recompute = every[option]

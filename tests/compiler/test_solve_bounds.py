@@ -16,7 +16,9 @@ from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.objective import Choice, rank, step_limit
 from prlc.compiler.resolve import Resolved
+from prlc.compiler.search import MORE_NODES
 from prlc.compiler.trainer_layouts import layout, meshes, options
+from prlc.compiler.trainer_side import INFINITE, TrainerSide
 from prlc.schema.run import Objective
 
 from tests.compiler import brute
@@ -154,6 +156,15 @@ def test_offload_and_recompute_cost_time_and_save_memory(data: st.DataObject, no
             other = found[option]  # type: ignore[index]
             assert seconds_of(resolved, one) <= seconds_of(resolved, other) * SLACK
             assert memory(other) <= memory(one)
+
+
+@given(nodes=st.integers(1, 40), more=st.integers(1, 60), **CASES)
+@settings(max_examples=80, deadline=None, derandomize=True)
+def test_a_trainer_on_more_nodes_is_at_most_a_quarter_slower(nodes: int, more: int, **values: Any) -> None:
+    side = TrainerSide(case(**values))
+    few, many = side.floor(nodes, 8), side.floor(nodes + more, 8)
+    if many < INFINITE:
+        assert many <= few * MORE_NODES
 
 
 @pytest.mark.parametrize(

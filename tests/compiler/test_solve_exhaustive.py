@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prlc.compiler import search
 from prlc.compiler.lawful import broken
 from prlc.compiler.nearest import NoLayout
 from prlc.compiler.resolve import Resolved
 from prlc.compiler.rules.example import merged
+from prlc.compiler.rules.memory import hbm_fits
 from prlc.compiler.solve import solve
+from prlc.schema.plan import Ledger, LedgerEntry
 
 from tests.compiler import brute
 
@@ -97,7 +100,7 @@ def test_wide_engines_apart_over_five_nodes(objective: dict[str, str]) -> None:
     assert same(brute.small(part, 5, 2, 4000 * brute.GIB))
 
 
-def test_a_rule_that_excludes_the_fastest_engines_is_obeyed_and_one_that_excludes_all_is_reported() -> None:
+def test_a_rule_that_excludes_the_fastest_engines_is_obeyed() -> None:
     part = {
         "model": "nemotron-3-super-120b-a12b",
         "algorithm": {"router_replay": False},
@@ -109,9 +112,17 @@ def test_a_rule_that_excludes_the_fastest_engines_is_obeyed_and_one_that_exclude
     assert broken(resolved, found) is None
     prefill, decode = found.engines
     assert prefill.tp == decode.tp  # hybrid models: PRL509
-    replayed = brute.small({**part, "algorithm": {"router_replay": True}}, 4, 4, 400 * brute.GIB)
-    assert brute.best(replayed) is None
-    assert broken(replayed, solve(replayed).best.layout) is not None
+
+
+def test_where_the_rules_alone_stand_in_the_way_there_is_a_layout_to_report_them_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    resolved = brute.small({}, 3, 2, 140 * brute.GIB)
+    free = solve(resolved).best
+    entry = LedgerEntry(what="weights", phase="always", bytes=1, formula="1")
+    full = Ledger(role="engine", resource="hbm", capacity=0, entries=(entry,))
+    monkeypatch.setattr(search, "broken", lambda resolved, layout: next(hbm_fits(resolved, layout, (full,))))
+    assert solve(resolved).best == free
 
 
 def test_a_choice_is_the_same_twice() -> None:
