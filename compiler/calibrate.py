@@ -72,6 +72,7 @@ class Calibration:
     outcomes: tuple[Outcome, ...]
     skipped: tuple[Skipped, ...]
     covered: Mapping[str, float]  # band -> share of left-out rows inside the band of the other groups
+    before: Mapping[str, float]  # quantity -> mean error of the prior alone, on the same rows
 
 
 def calibrate(rows: Sequence[Row], prior: Kernels, gpu: str, name: str) -> Calibration:
@@ -92,7 +93,7 @@ def calibrate(rows: Sequence[Row], prior: Kernels, gpu: str, name: str) -> Calib
         bands={**prior.bands, **{name: _band(name, used) for name, used in _by_band(outcomes).items() if used}},
     )
     covered = {name: coverage(used) for name, used in _by_band(outcomes).items() if used}
-    return Calibration(kernels, tuple(outcomes), tuple(skipped), covered)
+    return Calibration(kernels, tuple(outcomes), tuple(skipped), covered, _without_fit(rows, prior))
 
 
 def predict(rows: Sequence[Row], kernels: Mapping[str, Kernels]) -> tuple[list[Prediction], list[Skipped]]:
@@ -239,6 +240,15 @@ def coverage(used: Sequence[Outcome]) -> float:
         low, high = quantiles([o.ratio for o in others], len({o.case.group for o in others}))
         inside += sum(low <= o.ratio <= high for o in own)
     return inside / len(used)
+
+
+def _without_fit(rows: Sequence[Row], prior: Kernels) -> dict[str, float]:
+    rates = rates_of(prior)
+    made = [Outcome(c, predicted(c.terms, rates), 0.0) for c in cases(rows, rates)[0] if c.quantity != "exchange"]
+    errors: dict[str, list[float]] = defaultdict(list)
+    for outcome in product_rows(made):
+        errors[outcome.case.quantity].append(abs(outcome.error))
+    return {quantity: sum(found) / len(found) for quantity, found in errors.items()}
 
 
 def _with_residuals(kernels: Kernels, prior: Kernels, outcomes: Sequence[Outcome]) -> Kernels:

@@ -77,8 +77,8 @@ def markdown(found: Calibration) -> str:
         "by coefficients that were fitted without its group (architecture x software, for training also mode and GPU).",
         "Rows: `benchmarks/data/measurements.csv`, public measurements, each with its source; `calibrate` rows alone.",
         "",
-        "| quantity | rows | groups | mean error | median | 90 % band, measured / predicted | rows inside it |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| quantity | rows | groups | mean error | median | prior alone | 90 % band, measured / predicted | inside |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for quantity in sorted({o.case.quantity for o in scored}):
         own = [o for o in scored if o.case.quantity == quantity]
@@ -86,9 +86,10 @@ def markdown(found: Calibration) -> str:
         band = found.kernels.bands.get(name)
         shown = f"{band.low:.2f} to {band.high:.2f}" if band else "none"
         inside = f"{found.covered[name]:.0%}" if name in found.covered else ""
+        before = f"{found.before[quantity]:.1%}" if quantity in found.before else ""
         lines.append(
             f"| {quantity} | {len(own)} | {len({o.case.group for o in own})} | {mean_error(own):.1%} | "
-            f"{statistics.median(abs(o.error) for o in own):.1%} | {shown} | {inside} |"
+            f"{statistics.median(abs(o.error) for o in own):.1%} | {before} | {shown} | {inside} |"
         )
     lines += ["", "## By group", "", "| quantity | group left out | rows | mean error | bias | in the fit |",
               "| --- | --- | --- | --- | --- | --- |"]  # fmt: skip
