@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from prlc.runtime.agent.child import die_with_parent
@@ -18,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--index", required=True, type=int, help="index of the process within its role")
     parser.add_argument("command", nargs="+", help="program and its arguments, after --")
     arguments = parser.parse_args(argv)
-    die_with_parent()  # a launcher that is killed outright runs no trap
+    die_with_parent(signal.SIGUSR2)  # a launcher that is killed outright runs no trap
     try:
         agent = from_environment(arguments.role, arguments.index, arguments.command)
     except KeyError as error:

@@ -21,9 +21,12 @@ def adopt_orphans() -> None:
     _PRCTL(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """Get TERM when the parent ends: nothing must hold devices and ports once its launcher was killed outright."""
-    _PRCTL(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+def die_with_parent(number: int = signal.SIGTERM) -> None:
+    """Get a signal when the parent ends: nothing must hold devices and ports once its launcher was killed outright.
+
+    Linux counts the thread that forked as the parent (prctl(2)), so the receiver looks whether the process is gone.
+    """
+    _PRCTL(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 class Child:

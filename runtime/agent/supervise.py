@@ -56,6 +56,10 @@ class Agent:
         """0: ended well or stopped by the run's own files; 1: failed; 128 + n: stopped by signal n."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._signals.append(received))
+        parent = os.getppid()
+        signal.signal(
+            signal.SIGUSR2, lambda *_: self._signals.append(signal.SIGTERM) if os.getppid() != parent else None
+        )
         adopt_orphans()
         try:
             return self._run()
