@@ -25,6 +25,8 @@ TRAINABLE: Mapping[str, Family] = {
     "kimi_k2": Family("latent", True),
     "glm4_moe_lite": Family("latent", True),
     "gpt_oss": Family("sinks", True),
+    "deepseek_v32": Family("sparse", True),
+    "glm_moe_dsa": Family("sparse", True),
 }
 ROTARY = ("default", "linear", "llama3", "yarn")
 
@@ -63,9 +65,14 @@ def _unknown_parts(config: Mapping[str, Any]) -> list[str]:
 
 
 def _context_parallel(config: Mapping[str, Any], family: Family, cp: int) -> list[str]:
-    """Heads are exchanged for tokens, so cp must divide the query heads, and fit the key heads evenly."""
+    """Heads are exchanged for tokens, so cp must divide the query heads, and fit the key heads evenly.
+
+    Sparse attention gathers latents instead, whatever the heads.
+    """
     if not family.context_parallel:
         return [f"context parallelism (cp {cp}) for {family.attention} attention"]
+    if family.attention == "sparse":
+        return []
     heads = int(config["num_attention_heads"])
     keys = heads if family.attention == "latent" else int(config.get("num_key_value_heads") or heads)
     if heads % cp or (keys % cp and cp % keys):

@@ -24,6 +24,7 @@ class Visibility:
         self.documents = documents
         self._masks: dict[tuple[int, int], torch.Tensor] = {}
         self._bounds: dict[int, varlen.Bounds] = {}
+        self.chosen: dict[int, torch.Tensor] = {}  # by layer: keys that sparse attention shares with later layers
 
     def bounds(self, length: int) -> varlen.Bounds:
         """Where documents begin in rows of `length`, as `mask` takes it."""
@@ -42,32 +43,16 @@ class Visibility:
         length: the width, or more where context parallelism padded the rows.
         """
         if (length, window) not in self._masks:
-            documents = F.pad(self.documents, (0, length - self.width), value=-1)
-            near = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
-            if window:
-                near = near.triu(1 - window)
-            self._masks[length, window] = (documents[:, :, None] == documents[:, None, :]) & near
+            self._masks[length, window] = self.seen(0, length, length, window)
         return self._masks[length, window]
 
-
-class GivenMask:
-    """A mask [B, width, width] made elsewhere."""
-
-    def __init__(self, given: torch.Tensor) -> None:
-        self.given = given
-
-    @property
-    def width(self) -> int:
-        """As Visibility.width."""
-        return self.given.size(1)
-
-    def mask(self, length: int, window: int = 0) -> torch.Tensor:
-        """As Visibility.mask; positions past the width see themselves alone."""
-        extra = length - self.width
-        whole = F.pad(self.given, (0, extra, 0, extra))
-        if extra:
-            whole |= torch.eye(length, dtype=torch.bool, device=whole.device)
-        return whole & torch.ones_like(whole).triu(1 - window) if window else whole
+    def seen(self, low: int, high: int, length: int, window: int = 0) -> torch.Tensor:
+        """Rows low to high of the mask: bool [B, high - low, length]."""
+        documents = F.pad(self.documents, (0, length - self.width), value=-1)
+        near = torch.ones(high - low, length, dtype=torch.bool, device=documents.device).tril(low)
+        if window:
+            near = near.triu(low + 1 - window)
+        return (documents[:, low:high, None] == documents[:, None, :]) & near
 
 
 class PackedAttention(FlexAttention):
@@ -99,7 +84,7 @@ class PackedAttention(FlexAttention):
         k_BLNH: torch.Tensor,
         v_BLNH: torch.Tensor,
         *,
-        attention_masks: Visibility | GivenMask,
+        attention_masks: Visibility,
         scale: float | None = None,
         out_transform: Any = None,
         **unused: Any,

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from prlc.runtime.replay.router import routers, swap_routers
 from prlc.runtime.trainer import titan
-from prlc.runtime.trainer.families import grouped, latent, sinks
+from prlc.runtime.trainer.families import grouped, latent, sinks, sparse
 from prlc.runtime.trainer.families.names import Names
 from prlc.runtime.trainer.head import swap_head
 from prlc.schema.trainable import TRAINABLE, obstacles
@@ -28,6 +28,8 @@ FAMILIES: dict[str, Callable[[dict[str, Any], int], tuple[Any, Names]]] = {
     "kimi_k2": latent.latent,
     "glm4_moe_lite": latent.latent,
     "gpt_oss": sinks.gpt_oss,
+    "deepseek_v32": sparse.sparse,
+    "glm_moe_dsa": sparse.sparse,
 }
 
 

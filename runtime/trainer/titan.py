@@ -22,6 +22,7 @@ if not torch.cuda.is_available() or os.environ.get("PRLC_TRAINER_DEVICE") == "cp
 
 from torch.distributed._functional_collectives import (  # noqa: E402
     AsyncCollectiveTensor,
+    all_gather_tensor_autograd,
     all_to_all_single_autograd,
     wait_tensor,
 )
@@ -67,6 +68,7 @@ from torchtitan.models.qwen3.model import Qwen3TransformerBlock as Block  # noqa
 from torchtitan.models.qwen3.sharding import (  # noqa: E402
     _set_qwen3_layer_sharding as set_grouped_layer_sharding,
 )
+from torchtitan.protocols.module import Module  # noqa: E402
 from torchtitan.protocols.sharding import LocalMapConfig, ShardingConfig  # noqa: E402
 
 __all__ = [
@@ -86,6 +88,7 @@ __all__ = [
     "Linear",
     "LocalMapConfig",
     "MoE",
+    "Module",
     "ParallelDims",
     "ParallelismConfig",
     "QKVLinear",
@@ -128,6 +131,14 @@ def start_processes(device: str, deadline: float) -> torch.device:
 def exchange(parts: torch.Tensor, mesh: Any) -> torch.Tensor:
     """All-to-all over a mesh axis: part i of the first dimension goes to rank i; gradients go the same way back."""
     result: torch.Tensor = all_to_all_single_autograd(parts.contiguous(), None, None, mesh)
+    return wait_tensor(result) if isinstance(result, AsyncCollectiveTensor) else result
+
+
+def gather_keys(part: torch.Tensor, cp: Any) -> torch.Tensor:
+    """Whole rows [B, L, D] of parts [B, L / cp, D], for ranks that go on differently: gradients of a part are added."""
+    if cp is None:
+        return part
+    result: torch.Tensor = all_gather_tensor_autograd(part.contiguous(), 1, cp)
     return wait_tensor(result) if isinstance(result, AsyncCollectiveTensor) else result
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 VOCABULARY, EXPERTS, TOP_K = 64, 16, 4
 # dp_replicate, dp_shard, cp, ep; the first keeps activations, the others recompute them all
-LAYOUTS = [(1, 1, 1, 1), (1, 2, 1, 2), (1, 1, 2, 1), (1, 1, 2, 2), (1, 4, 1, 4), (1, 2, 2, 2)]
-RARER = [(1, 2, 1, 1), (2, 2, 1, 2), (1, 1, 4, 2)]  # for one family of a kind
-REPRESENTATIVES = ("llama", "qwen3_moe", "deepseek_v3")
+LAYOUTS = [(1, 1, 1, 1), (1, 2, 1, 2), (1, 1, 2, 1), (1, 4, 1, 4), (1, 2, 2, 2)]
+RARER = [(1, 2, 1, 1), (1, 1, 2, 2), (2, 2, 1, 2), (1, 1, 4, 2)]  # for one family of a kind
+REPRESENTATIVES = ("llama", "qwen3_moe", "deepseek_v3", "glm_moe_dsa")
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 YARN = {
     "rope_type": "yarn",
@@ -60,6 +60,8 @@ LATENT = {
     "qk_nope_head_dim": 16,
     "v_head_dim": 12,
 }
+# Many index heads: with few, whole heads of ReLU are zero, scores tie, and which key wins is anyone's choice.
+INDEXED = {"index_topk": 6, "index_head_dim": 16, "index_n_heads": 16}
 # model_type: (class of transformers, config, layers with experts)
 TINY: dict[str, tuple[str, dict[str, Any], int]] = {
     "qwen3": (
@@ -124,6 +126,32 @@ TINY: dict[str, tuple[str, dict[str, Any], int]] = {
     "glm4_moe_lite": (
         "Glm4MoeLite",
         {**COMMON, **CORRECTED, **LATENT, "q_lora_rank": None, "num_hidden_layers": 3, "rope_parameters": PLAIN},
+        2,
+    ),
+    "deepseek_v32": (
+        "DeepseekV32",
+        {
+            **COMMON,
+            **CORRECTED,
+            **LATENT,
+            **INDEXED,
+            "num_hidden_layers": 2,
+            "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
+        },
+        1,
+    ),
+    "glm_moe_dsa": (
+        "GlmMoeDsa",
+        {
+            **COMMON,
+            **CORRECTED,
+            **LATENT,
+            **INDEXED,
+            "num_hidden_layers": 4,
+            "rope_parameters": PLAIN,
+            "mlp_layer_types": ["dense", "sparse", "dense", "sparse"],
+            "indexer_types": ["full", "shared", "full", "shared"],
+        },
         2,
     ),
     "gpt_oss": (

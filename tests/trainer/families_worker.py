@@ -85,6 +85,8 @@ def run(base: Path, kind: str, layout: tuple[int, int, int, int], device: Any) -
         dist.all_reduce(sums)
         arrays[f"logprobs/{name}"], arrays[f"wrong/{name}"] = sums[:-1].numpy(), sums[-1].numpy()
         for key, parameter in model.module.named_parameters():
+            if not parameter.requires_grad:
+                continue
             key = key.replace("._checkpoint_wrapped_module", "")
             arrays[f"grad_{name}/{key}"] = parameter.grad.full_tensor().numpy().copy()
         model.module.zero_grad()

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import spmd_types as spmd
-import torch
 from prlc.runtime.trainer import titan
-from prlc.runtime.trainer.attention import GivenMask
 from prlc.runtime.trainer.families.layers import NORMAL, linear, norm
 
 
@@ -24,8 +22,11 @@ class PolicyModel(titan.Decoder):
         """As torchtitan's."""
 
         def update_from_config(self, *, config: Any, **kwargs: Any) -> None:
-            """Fill in shardings; config.parallelism is torchtitan's."""
-            titan.Decoder.Config.update_from_config(self, config=config, **kwargs)
+            """Fill in shardings; config.parallelism is torchtitan's.
+
+            Its own method besides checks tensor parallelism and dispatchers that are not used here, and for that
+            imports its whole trainer: 5 s.
+            """
             parallelism = config.parallelism
             flags = {
                 "enable_sp": parallelism.enable_sequence_parallel,
@@ -46,8 +47,6 @@ class PolicyModel(titan.Decoder):
 
     def forward(self, tokens: Any, positions: Any = None, attention_masks: Any = None) -> Any:
         """What the head answers, [B, L, ...]: a DTensor of the global batch, or under cp this rank's whole rows."""
-        if isinstance(attention_masks, torch.Tensor):
-            attention_masks = GivenMask(attention_masks)
         if self.cp is None:
             return super().forward(tokens, positions, attention_masks)
         asked = self.lm_head.asked
