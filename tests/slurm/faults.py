@@ -386,6 +386,24 @@ def soak(it: Case) -> str:
     return f"{faults} faults in {runs} runs and {jobs} jobs: each run ends with every rollout trained once"
 
 
+HEAD = """# Fault matrix
+
+What was done to running jobs, and what came of it: seen on {slurm}, on an emulated cluster of three nodes
+(namespaces on one machine, real daemons), with stand-ins for engine, orchestrator and trainer under the real
+launcher, agents, preflight and watchdog. The stand-in trainer keeps what it has trained in its checkpoints, so
+each case ends with the check that every rollout was trained once, that all nodes are free and that no process of
+the run is left.
+
+Repeat one with `python -m tests.slurm.faults CASE`, all with `python -m tests.slurm.faults --write
+docs/fault-matrix.md`, which writes this page (root, slurmctld, slurmd and munge). The quick ones belong to the
+test suite. On a node that is gone Slurm's own patience (SlurmdTimeout, 8 s here, 300 s by default) comes on top.
+
+The real runtime of the tiny model on the same cluster loses its engine to kill -9 in
+`tests/slurm/test_tiny_bundle.py`: it is restarted alone, rejoins, and the run ends.
+
+| case | what happens | what was seen | s |
+| --- | --- | --- | --- |
+"""
 CASES: dict[str, Callable[[Case], str]] = {
     "engine-killed": engine_killed,
     "trainer-killed": trainer_killed,
@@ -461,8 +479,8 @@ def main(argv: list[str] | None = None) -> int:
         if not failed:
             shutil.rmtree(root, ignore_errors=True)
     if arguments.write and not failed:
-        head = "| case | what happens | what was seen | s |\n| --- | --- | --- | --- |\n"
-        arguments.write.write_text(head + "\n".join(rows) + "\n")
+        version = subprocess.run(["sinfo", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+        arguments.write.write_text(HEAD.format(slurm=version) + "\n".join(rows) + "\n")
     return 1 if failed else 0
 
 
