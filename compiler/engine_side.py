@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 INFINITE = float("inf")
+NEVER = 10**9  # nodes of a part that cannot be added
 KEPT_BOUNDS = 24  # of a class, the latest
 
 
@@ -75,9 +76,9 @@ class EngineSide:
         return tuple(EngineClass(number, shapes) for number, shapes in enumerate(found))
 
     @cached_property
-    def parts(self) -> tuple[float, ...]:
+    def parts(self) -> tuple[int, ...]:
         """For each class the nodes of the smallest part that it can have one more of."""
-        return tuple(sorted({min(self._growing(kind), default=INFINITE) for kind in self.classes}))
+        return tuple(sorted({min(self._growing(kind), default=NEVER) for kind in self.classes}))
 
     def _growing(self, kind: EngineClass) -> list[int]:
         """Nodes of a part of each role whose nodes the spec does not hold."""

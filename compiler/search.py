@@ -265,10 +265,10 @@ class Search:
         self._quick = [mesh for n in ladder if (mesh := self.trainer.quickest(n, gpus)) is not None]
         away = budget // 4
         while away and best is not None:
-            at = best.split[0]
+            here, at = best, best.split[0]
             for count in (at - away, at + away):
                 if count in counts:
                     best = self.improve(self._split(count, budget), best)
-            if best.split[0] == at:
+            if best is here:
                 away //= 2
         return best

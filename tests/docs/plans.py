@@ -118,8 +118,8 @@ ARGUMENTS = {
     ),
     "nemotron-3-ultra-550b-a55b-64x8-h200": Argument(
         "Nemotron-3-Ultra-550B on 512 H200",
-        SWE + " The model is a hybrid of Mamba-2 and attention layers with latent experts. vLLM refuses router replay"
-        " for Mamba hybrids, so the spec goes without it.",
+        SWE + " The model is a hybrid of Mamba-2 and attention layers with latent experts. Router replay of Mamba"
+        " hybrids rests on prefix caching that vLLM calls experimental; the plan warns of it.",
         "Few layers have a KV cache, so context costs little in the engines. Mamba layers bound cp by their groups, and"
         " prefill and decode must have the same tensor parallelism, because block sizes of hybrid models depend on it.",
     ),
