@@ -168,7 +168,8 @@ def _note_lines(diagnostic: Diagnostic) -> list[str]:
 
 def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
     """A SARIF 2.1.0 log with one run."""
-    rules = [{"id": code} for code in sorted({d.code for d in diagnostics})]
+    codes = sorted({d.code for d in diagnostics})
+    rules = [{"id": code, "help": {"text": f"prlc explain {code}"}} for code in codes]
     log = {
         "$schema": SARIF_SCHEMA,
         "version": "2.1.0",
