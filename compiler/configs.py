@@ -97,8 +97,8 @@ def orchestrator_config(resolved: Resolved, layout: Layout) -> OrchestratorConfi
         sampling=Sampling(temperature=algorithm.temperature, max_tokens=tokens, max_turns=turns),
         evaluation=Evaluation(every_steps=algorithm.evaluate_every),
         routed_experts=layout.router_replay,
-        # vLLM's rows hold every decoder layer, dense ones too
-        moe_layers=facts.layers if layout.router_replay else 0,
+        # vLLM's rows hold every decoder layer; the dense first ones are cut where they arrive
+        moe_layers=facts.moe_layers if layout.router_replay else 0,
         top_k=facts.top_k,
         num_experts=facts.num_experts,
         route="direct" if layout.router == "direct" else "router",
