@@ -131,4 +131,6 @@ def head(facts: ModelFacts, numbers: TrainerMemory, kind: Head, tokens: int, wid
             copy = width % 4  # a sum in fp32 needs none
             size += (4 + copy) * facts.vocab * facts.hidden
             text += f" + weight gradient and its copy: (4 + {copy}) B x vocab x hidden {facts.hidden}"
+    size += 3 * tokens * facts.hidden * width
+    text += f" + 3 x {tokens} tokens x hidden {facts.hidden} x {width} B: last states, their norm and gradient"
     return LedgerEntry(what="head", phase="head", bytes=size, formula=text)

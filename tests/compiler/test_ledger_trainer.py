@@ -87,9 +87,9 @@ def test_nemotron_at_131k_fits_on_four_nodes_and_not_on_two() -> None:
 def test_a_fused_head_keeps_one_chunk_of_logits_and_an_unfused_one_all() -> None:
     fused = qwen()
     unfused = trainer_ledger(QWEN, H200, mesh(), "bf16", 16384, head_kind="unfused")
-    weight = (4 + 2) * QWEN.vocab * QWEN.hidden  # fp32 sum and its bf16 copy
-    assert part(fused, "head") == HEAD_CHUNK_TOKENS * QWEN.vocab * 6 + weight
-    assert part(unfused, "head") == int(16384 * QWEN.vocab * trainer_memory().unfused_head)
+    weight, states = (4 + 2) * QWEN.vocab * QWEN.hidden, 3 * 16384 * QWEN.hidden * 2
+    assert part(fused, "head") == HEAD_CHUNK_TOKENS * QWEN.vocab * 6 + weight + states
+    assert part(unfused, "head") == int(16384 * QWEN.vocab * trainer_memory().unfused_head) + states
     assert unfused.peak_phase == "head"
 
 
