@@ -19,7 +19,7 @@ from prlc.compiler.forecast_decode import (
     prefill_seconds,
     scaled,
 )
-from prlc.compiler.forecast_loop import Work, normal_below
+from prlc.compiler.forecast_loop import Work, capped_moment, normal_below
 from prlc.compiler.ledger_engine import kv_token_bytes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PREFILL_BATCH = 8  # turns that share one prefill step at most
 ITERATIONS, CLOSE = 60, 1e-9  # of the batch at which the network settles; share of the rollouts alive
-HIT_BISECTIONS = 10
+HIT_BISECTIONS, LIFE_BISECTIONS = 10, 24
 MOVES_LEAST = 128  # new tokens of a turn below which decode engines prefill it themselves rather than move KV
 
 
@@ -80,22 +80,28 @@ def slowest(batch: float, ranks: int, share: float) -> float:
 def cached_share(pool: float, working_set: float, cycle: float, pause: float, sigma: float) -> float:
     """Share of prefixes that an LRU pool still holds when their conversation returns.
 
-    In t seconds a working set W of conversations, each active once a cycle, touches W (1 - exp(-t / cycle)) tokens;
-    a prefix is gone when that exceeds the pool. Pauses are lognormal.
+    A conversation is active for cycle - pause and then pauses, lognormally, E[pause] < cycle. In a window of t the
+    others touch working_set x (cycle - pause + E[min(pause, t)]) / cycle tokens; a prefix is gone when that exceeds
+    the pool (Che, Tung, Wang 2002, with renewals).
 
-    >>> cached_share(10, 5, 1, 1, 1), round(cached_share(5, 10, 10, 4, 1.0), 2), cached_share(1, 10, 10, 4, 0)
-    (1.0, 0.86, 0.0)
+    >>> cached_share(10, 5, 20, 10, 1.0), cached_share(1, 10, 20, 10, 1.0), cached_share(6, 10, 20, 10, 0.0)
+    (1.0, 0.0, 0.0)
+    >>> round(cached_share(8, 10, 20, 10, 1.0), 2)
+    0.67
     """
     if working_set <= pool:
         return 1.0
-    if pool <= 0:
+    needed = cycle * pool / working_set - (cycle - pause)  # E[min(pause, t)] at which the pool is full
+    if needed <= 0 or pause <= 0 or sigma == 0:
         return 0.0
-    lives = -cycle * math.log1p(-pool / working_set)
-    if lives <= 0:  # a pool far below one conversation
-        return 0.0
-    if sigma == 0 or pause <= 0:
-        return float(lives >= pause)
-    return normal_below((math.log(lives / pause) + sigma**2 / 2) / sigma)
+    low, high = -4.0 - 4 * sigma, 4.0 + 6 * sigma  # logarithm of t over the pause
+    for _ in range(LIFE_BISECTIONS):
+        middle = (low + high) / 2
+        if capped_moment(pause, sigma, pause * math.exp(middle), 1) < needed:
+            low = middle
+        else:
+            high = middle
+    return normal_below(((low + high) / 2 + sigma**2 / 2) / sigma)
 
 
 def queue_wait(busy: float, servers: int, service: float, sigma: float) -> float:
@@ -181,10 +187,11 @@ def engine_time(
         return _settle(pools, load, alive, alone, full, moved, hit)
 
     def lives(network: _Network) -> float:
-        """The share that an LRU pool then holds."""
-        active = decode.servers * network.batch * load.context if not apart else 0.0
+        """The share that an LRU pool then holds: prefill engines apart do not see a conversation while it decodes."""
         cycle = alive / network.rate
-        return cached_share(max(0.0, pool - active), working_set, cycle, load.tool, load.tool_sigma)
+        pause = min(cycle, max(load.tool, cycle - network.alone - network.wait) if apart else load.tool)
+        spread = load.tool**2 * (math.exp(load.tool_sigma**2) - 1) / max(pause, 1e-9) ** 2
+        return cached_share(pool, working_set, cycle, pause, math.sqrt(math.log(1 + spread)))
 
     held = min(1.0, pool / working_set)
     network = settle(held)
