@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prlc.catalog.memory import trainer_memory
 from prlc.catalog.replay import replay_bytes
 from prlc.compiler.ledger_activations import MICRO, Head, context_exchange, head, padded_groups, stash, working_set
-from prlc.compiler.ledger_buffers import normal_buffers, process_entries, trainer_communicators
+from prlc.compiler.ledger_buffers import process_entries, trainer_communicators
 from prlc.compiler.ledger_units import Adapters, gathered, published, sharded_state, update
 from prlc.compiler.ledger_widths import kv_width, layer_shape
 from prlc.schema.plan import Ledger, LedgerEntry
@@ -26,7 +26,7 @@ __all__ = ["IMBALANCE", "OUTSIDE_TORCH", "Adapters", "kv_width", "torch_reserved
 
 FIXED_CPU = 2**29  # interpreter, torch and gloo
 IMBALANCE = trainer_memory().imbalance
-OUTSIDE_TORCH = ("CUDA context", "NCCL buffers", "expert all-to-all buffers", "allocator reserve")
+OUTSIDE_TORCH = ("CUDA context", "NCCL buffers", "allocator reserve")
 
 
 def trainer_ledger(
@@ -100,8 +100,6 @@ def _process(layout: TrainerLayout, numbers: TrainerMemory, gpu: Gpu) -> list[Le
         what = "0.5 GiB: interpreter, torch and gloo"
         return [LedgerEntry(what="fixed", phase="always", bytes=FIXED_CPU, formula=what)]
     found = list(process_entries(numbers, trainer_communicators(layout)))
-    if layout.ep > 1:
-        found.append(normal_buffers("expert all-to-all buffers", layout.ep > layout.ranks_per_node))
     capacity = int(gpu.memory)
     size = int(numbers.reserve * capacity)
     text = f"{numbers.reserve:g} x {capacity} B"
