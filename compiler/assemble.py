@@ -26,6 +26,12 @@ def inflight_groups(resolved: Resolved) -> int:
     return inflight_rollouts(resolved.spec) // resolved.spec.algorithm.group_size
 
 
+def with_inflight(resolved: Resolved) -> Resolved:
+    """The spec with the groups in flight as a number: the rule that finds it is asked once, not for each layout."""
+    algorithm = dataclasses.replace(resolved.spec.algorithm, max_inflight_groups=inflight_groups(resolved))
+    return dataclasses.replace(resolved, spec=dataclasses.replace(resolved.spec, algorithm=algorithm))
+
+
 def assemble(
     resolved: Resolved, mesh: TrainerLayout, engines: tuple[EngineLayout, ...], orchestrator: int | None = None
 ) -> Layout:

@@ -8,6 +8,7 @@ from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.search import Search, node_budget, shared_splits, trainer_counts
 from prlc.compiler.trainer_layouts import layout, meshes, options
+from prlc.compiler.trainer_side import INFINITE
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
@@ -35,30 +36,30 @@ def nearest_miss(resolved: Resolved, search: Search) -> NoLayout:
         )
     gpus = resolved.cluster.node.gpus
     shapes = {(count, gpus) for count in counts} | {(1, split.ranks) for split in splits}
-    fitting = [s for s in sorted(shapes) if next(search.trainer.fitting(*s, float("inf")), None) is not None]
-    if not fitting:
+    fitting = next((s for s in sorted(shapes) if next(search.trainer.fitting(*s, INFINITE), None)), None)
+    if fitting is None:
         return _trainer(resolved, sorted(shapes))
     engines = _engines(resolved, gpus if counts else max(split.gpus for split in splits))
     if engines is not None:
         return engines
-    return _together(resolved, search, fitting[0])
+    return _together(resolved, search, fitting)
 
 
 def _trainer(resolved: Resolved, shapes: list[tuple[int, int]]) -> NoLayout:
     spec = resolved.spec
     nearest: tuple[int, str] | None = None
+    option = options(spec, resolved.gpu.device)[-1]  # the most frugal
     for nodes, ranks in shapes:
         for mesh in meshes(spec, resolved.facts, nodes, ranks):
-            for option in options(spec, resolved.gpu.device):
-                tried = layout(spec, tuple(range(nodes)), ranks, mesh, option)
-                ledger = trainer_ledger(
-                    resolved.facts, resolved.gpu, tried, spec.trainer.precision, spec.sequence.seq_len
-                )
-                over = ledger.total - ledger.capacity
-                if nearest is None or over <= nearest[0]:
-                    where = f"{nodes} nodes" if nodes > 1 else f"{ranks} GPUs"
-                    degrees = f"cp {tried.cp}, ep {tried.ep}, offload {option[0]}, {option[1]} recompute"
-                    nearest = over, f"{where}, {degrees} needs {_sum(ledger)}"
+            if mesh[0] > 1 and nearest is not None:
+                continue  # more copies of the state need no less
+            tried = layout(spec, tuple(range(nodes)), ranks, mesh, option)
+            ledger = trainer_ledger(resolved.facts, resolved.gpu, tried, spec.trainer.precision, spec.sequence.seq_len)
+            over = ledger.total - ledger.capacity
+            if nearest is None or over <= nearest[0]:
+                where = f"{nodes} nodes" if nodes > 1 else f"{ranks} GPUs"
+                degrees = f"cp {tried.cp}, ep {tried.ep}, offload {option[0]}, {option[1]} recompute"
+                nearest = over, f"{where}, {degrees} needs {_sum(ledger)}"
     if nearest is None:
         return NoLayout(
             "no mesh satisfies the pinned degrees: dp_replicate x dp_shard x cp must be the trainer's GPUs"

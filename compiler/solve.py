@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from prlc.compiler.assemble import assemble, with_ports
+from prlc.compiler.assemble import assemble, with_inflight, with_ports
 from prlc.compiler.engine_layouts import cpu_engine
 from prlc.compiler.forecast import needed_groups, rollout_seconds, score, trainer_seconds
 from prlc.compiler.nearest import NoLayout, nearest_miss
@@ -32,6 +32,7 @@ class Solution:
 
 def solve(resolved: Resolved) -> Solution:
     """The best layout of a spec, and the best of each neighbouring split of its nodes. Raises NoLayout."""
+    resolved = with_inflight(resolved)
     if resolved.gpu.device == "cpu":
         return _solve_cpu(resolved)
     search = Search(resolved)

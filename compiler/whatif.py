@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prlc.compiler.forecast_loop import work
-from prlc.compiler.pins import with_pins
+from prlc.compiler.pins import full_path, with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import SPEC_RULES
 from prlc.compiler.solve import NoLayout, solve
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from prlc.compiler.objective import Choice
     from prlc.compiler.resolve import Resolved
 
-SHORT = {"nodes": "nodes", "cluster": "cluster", "seq_len": "sequence.seq_len"}
 MOST_POINTS = 200  # of a sweep
 
 
@@ -74,7 +73,8 @@ def changes(text: str, pins: Mapping[str, str]) -> list[str]:
     """'nodes 16 (the spec: auto)', one a pin, in their order."""
     data: Any = positions.load(text, "spec").data
     lines = []
-    for path, value in pins.items():
+    for given, value in pins.items():
+        path = full_path(given)
         said: Any = data
         for key in path.split("."):
             said = said.get(key) if isinstance(said, dict) else None
@@ -90,7 +90,7 @@ def swept(text: str) -> tuple[str, tuple[str, ...]]:
     path, equals, values = text.partition("=")
     if not (path and equals and values):
         raise SweepError(f"--sweep {text}: write it as path=first:last:step or path=a,b,c")
-    path = SHORT.get(path.strip().replace("-", "_"), path.strip())
+    path = full_path(path.strip().replace("-", "_"))
     if ":" in values and "," not in values:
         parts = values.split(":")
         if len(parts) not in (2, 3) or not all(p.strip().lstrip("-").isdigit() for p in parts):

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 from prlc.compiler.cli import main
 from prlc.compiler.losers import with_losers
+from prlc.compiler.pins import PinError, full_path
 from prlc.compiler.rules.example import spec_text
 from prlc.compiler.whatif import Answer, SweepError, answer, changes, frontier, swept
 from prlc.schema.plan import Decision
@@ -36,6 +37,7 @@ def spec(tmp_path: Path) -> Path:
         ("seq-len=4096,8192", "sequence.seq_len", ("4096", "8192")),
         ("trainer.precision=bf16, fp8", "trainer.precision", ("bf16", "fp8")),
         ("objective.step_time=30s,1min", "objective.step_time", ("30s", "1min")),
+        ("trainer.ep=4,8", "trainer.parallel.ep", ("4", "8")),
     ],
 )
 def test_a_sweep_is_read(text: str, path: str, values: tuple[str, ...]) -> None:
@@ -85,6 +87,36 @@ def test_another_cluster(spec: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "1 node x 8 H200" in done.stdout
     assert prlc("plan", spec, "--cluster", "no-such").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("trainer.ep", "trainer.parallel.ep"),
+        ("ep", "trainer.parallel.ep"),
+        ("seq_len", "sequence.seq_len"),
+        ("nodes", "nodes"),
+        ("trainer.nodes", "trainer.nodes"),
+        ("workload.environment.args.level", "workload.environment.args.level"),
+        ("no.such.path", "no.such.path"),
+    ],
+)
+def test_a_pin_may_name_the_end_of_a_path(short: str, full: str) -> None:
+    assert full_path(short) == full
+
+
+def test_an_ambiguous_pin_is_wrong_usage(spec: Path) -> None:
+    with pytest.raises(PinError, match=r"trainer\.precision or inference\.precision"):
+        full_path("precision")
+    assert prlc("plan", spec, "--pin", "precision=fp8").exit_code == 2
+    assert prlc("plan", spec, "--sweep", "precision=fp8,bf16").exit_code == 2
+
+
+def test_a_short_pin_is_held_and_checked(spec: Path) -> None:
+    held = prlc("plan", spec, "--json", "--pin", "trainer.ep=4")
+    assert held.exit_code == 0, held.output
+    assert json.loads(held.stdout)["trainer"]["parallel"]["ep"] == 4
+    assert "PRL314" in prlc("plan", spec, "--pin", "trainer.ep=12").stderr
 
 
 def test_a_sweep_is_a_table_and_json(spec: Path) -> None:
