@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 HOPPER = ("h100", "h200")  # one set of coefficients: both run the same kernels at their own rates
 OTHER_GPU_SPREAD = 0.3  # how far another GPU's coefficients may lie from Hopper's
 ENGINE = ("decode", "prefill", "prefill in a queue", "attention layer", "prefill throughput")
+UNFITTED = ("exchange", "collective", "GEMM")  # tables and the catalog's rates: their rows are checks
 # a first token also waits for the network, the tokenizer and other requests: such rows say less of the kernels
 WEIGHTS = {"prefill": 0.5, "prefill in a queue": 0.1}
 ROUNDS = 3  # features of queues and floors depend on the coefficients themselves
@@ -56,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Prediction:
-    """One row as shipped coefficients have it, in seconds."""
+    """One row as shipped coefficients have it, in seconds; 0 to infinity where there is no band."""
 
     case: Case
     expected: float
@@ -83,7 +84,7 @@ def calibrate(rows: Sequence[Row], prior: Kernels, gpu: str, name: str) -> Calib
     rates = rates_of(whole)
     found, skipped = cases(rows, rates)
     for case in found:
-        if case.quantity == "exchange":
+        if case.quantity in UNFITTED:
             value = sum(case.terms.values())
             outcomes.append(Outcome(case, value, value))
     kernels = dataclasses.replace(
@@ -107,9 +108,12 @@ def predict(rows: Sequence[Row], kernels: Mapping[str, Kernels]) -> tuple[list[P
         skipped = left
         for case in made:
             if case.gpu == gpu:
-                value = sum(case.terms.values()) if case.quantity == "exchange" else predicted(case.terms, rates)
-                band = document.bands[next((n for n, of in BANDS.items() if case.quantity in of), "prefill")]
-                found.append(Prediction(case, value, value * band.low, value * band.high))
+                fitted = case.quantity not in UNFITTED
+                value = predicted(case.terms, rates) if fitted else sum(case.terms.values())
+                name = next((n for n, of in BANDS.items() if case.quantity in of), None)
+                band = document.bands[name] if name else None
+                low, high = (value * band.low, value * band.high) if band else (0.0, math.inf)
+                found.append(Prediction(case, value, low, high))
     return found, skipped
 
 
@@ -244,7 +248,7 @@ def coverage(used: Sequence[Outcome]) -> float:
 
 def _without_fit(rows: Sequence[Row], prior: Kernels) -> dict[str, float]:
     rates = rates_of(prior)
-    made = [Outcome(c, predicted(c.terms, rates), 0.0) for c in cases(rows, rates)[0] if c.quantity != "exchange"]
+    made = [Outcome(c, predicted(c.terms, rates), 0.0) for c in cases(rows, rates)[0] if c.quantity not in UNFITTED]
     errors: dict[str, list[float]] = defaultdict(list)
     for outcome in product_rows(made):
         errors[outcome.case.quantity].append(abs(outcome.error))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from prlc.compiler.calibrate_exchange import exchange_cases, module_case
+from prlc.compiler.calibrate_kernels import collective_case, gemm_case
 from prlc.compiler.calibrate_rows import Case, Row, Skipped, Unsupported
 from prlc.compiler.calibrate_serving import decode_case, prefill_case, throughput_case
 from prlc.compiler.calibrate_training import SOFTWARE, training_case
@@ -72,4 +73,8 @@ def _case(row: Row, rates: Rates) -> Case:
         return throughput_case(row, rates)
     if phase == "kernel" and metric == "latency":
         return module_case(row, rates)
+    if phase == "kernel" and metric == "throughput":
+        return gemm_case(row)
+    if phase == "comm" and metric in ("bus_bandwidth", "latency"):
+        return collective_case(row, rates)
     raise Unsupported(f"no formula predicts {phase} {metric}")

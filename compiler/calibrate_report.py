@@ -111,13 +111,15 @@ def predictions_text(found: Sequence[Prediction]) -> str:
     lines = [f"{'row':<18} {'quantity':<18} {'group':<46} {'measured':>10} {'predicted':>10} {'error':>7}  band"]
     for p in found:
         mark = "in" if p.low <= p.case.measured <= p.high else "OUT"
+        band = f"{p.low:.4g} to {p.high:.4g} {mark}" if p.low else "none"
         lines.append(
             f"{p.case.row:<18.18} {p.case.quantity:<18} {p.case.group:<46.46} {p.case.measured:>10.4g} "
-            f"{p.expected:>10.4g} {p.expected / p.case.measured - 1:>+6.1%}  {p.low:.4g} to {p.high:.4g} {mark}"
+            f"{p.expected:>10.4g} {p.expected / p.case.measured - 1:>+6.1%}  {band}"
         )
     for quantity in sorted({p.case.quantity for p in found}):
         own = [p for p in found if p.case.quantity == quantity]
         error = statistics.mean(abs(p.expected / p.case.measured - 1) for p in own)
         inside = sum(p.low <= p.case.measured <= p.high for p in own) / len(own)
-        lines.append(f"{quantity}: {len(own)} rows, mean error {error:.1%}, {inside:.0%} inside the band")
+        held = f", {inside:.0%} inside the band" if own[0].low else ""
+        lines.append(f"{quantity}: {len(own)} rows, mean error {error:.1%}{held}")
     return "\n".join(lines) + "\n"

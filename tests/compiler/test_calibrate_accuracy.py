@@ -25,6 +25,8 @@ def found() -> Calibration:
         ("trainer", 0.08, 63),
         ("decode", 0.14, 76),
         ("exchange", 0.08, 9),
+        ("collective", 0.15, 16),  # 2 and 4 GPUs are slower than the 8 that the catalog states
+        ("GEMM", 0.19, 24),  # a fifth of them at 64 and 128 rows, 1.5 to 3 times the roofline
         ("attention layer", 0.20, 16),
         ("prefill", 0.28, 41),  # first tokens: TensorRT-LLM's vary by 2 to 3 for one configuration
     ],
@@ -52,6 +54,7 @@ def test_a_90_percent_band_holds_that_share_of_left_out_rows(found: Calibration,
 def test_left_out_groups_are_left_out(found: Calibration) -> None:
     """Predictions without a group differ from those with it, and are worse on the whole."""
     own = [o for o in found.outcomes if o.case.quantity in ("trainer", "decode")]
+    assert len(own) > 150
     assert all(o.left_out != o.fitted for o in own)
     seen = sum(abs(o.fitted / o.case.measured - 1) for o in own)
     assert sum(abs(o.error) for o in own) > 1.2 * seen
