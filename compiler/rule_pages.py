@@ -15,22 +15,22 @@ from prlc.compiler.rules import LayoutRule, SpecRule
 from prlc.compiler.rules.example import merged
 
 FAMILIES = (
-    ("PRL1", "Documents"),
-    ("PRL2", "Names of the catalog"),
-    ("PRL30", "Counts and lengths"),
-    ("PRL31", "The trainer's mesh"),
-    ("PRL32", "Nodes and engines"),
-    ("PRL33", "Precisions and held values"),
-    ("PRL34", "Router replay"),
-    ("PRL35", "Staleness and schedules"),
-    ("PRL36", "Paths, jobs and secrets"),
-    ("PRL37", "This release"),
-    ("PRL39", "Loss and optimizer"),
-    ("PRL4", "Memory, fit and objective"),
-    ("PRL5", "Engines, router and KV"),
-    ("PRL6", "Forecast"),
-    ("PRL7", "Slurm"),
-    ("PRL8", "Features and versions"),
+    ("1", "Documents"),
+    ("2", "Names of the catalog"),
+    ("30", "Counts and lengths"),
+    ("31", "The trainer's mesh"),
+    ("32", "Nodes and engines"),
+    ("33", "Precisions and held values"),
+    ("34", "Router replay"),
+    ("35", "Staleness and schedules"),
+    ("36", "Paths, jobs and secrets"),
+    ("37", "This release"),
+    ("39", "Loss and optimizer"),
+    ("4", "Memory, fit and objective"),
+    ("5", "Engines, router and KV"),
+    ("6", "Forecast"),
+    ("7", "Slurm"),
+    ("8", "Features and versions"),
 )
 PARTS = ("Inequality", "Source", "Cure")
 
@@ -100,7 +100,7 @@ def index(codes: tuple[str, ...]) -> str:
     ]
     left = list(codes)
     for prefix, title in FAMILIES:
-        here = [code for code in left if code.startswith(prefix)]
+        here = [code for code in left if code.startswith(f"PRL{prefix}")]
         left = [code for code in left if code not in here]
         if here:
             lines += ["", f"## {title}", ""]
