@@ -34,6 +34,7 @@ class TrainerLayout:
     offload: Literal["none", "cpu"]
     activation_checkpoint: Literal["none", "selective", "full"]
     micro_batch_tokens: int  # tokens of one micro-batch on one rank, after the cp split
+    optimizer: Literal["adamw", "muon"] = "adamw"
 
     @property
     def world(self) -> int:

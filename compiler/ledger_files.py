@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.ledger_nodes import CHECKPOINT, PUBLISHED, batch_row, entry, rollout_tokens
+from prlc.compiler.ledger_nodes import PUBLISHED, batch_row, checkpoint_bytes, entry, rollout_tokens
 from prlc.schema.plan import Ledger
 from prlc.schema.trainer import TrainerConfig
 
@@ -23,14 +23,14 @@ def file_ledger(spec: RunSpec, facts: ModelFacts, cluster: Cluster, layout: Layo
     policies = KEPT_POLICIES + keep
     row = batch_row(facts, layout.router_replay)
     tokens = steps * spec.algorithm.batch_size * rollout_tokens(spec)
-    params = facts.total_params
+    params, one = facts.total_params, checkpoint_bytes(facts, layout)
     # several ranks write parts first and join them: the version being written is there twice
     writing = 2 if layout.trainer.world > 1 else 1
     entries = (
         entry(
             "checkpoints",
-            params * CHECKPOINT * (keep + 1),
-            f"{params} params x {CHECKPOINT} B x ({keep} kept + 1 being written)",
+            one * (keep + 1),
+            f"{one} B of masters and optimizer state x ({keep} kept + 1 being written)",
         ),
         entry(
             "published policies",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prlc.catalog.replay import replay_bytes
 from prlc.compiler.forecast_loop import work
-from prlc.compiler.ledger_units import GRADIENT, MASTER, MOMENTS
+from prlc.compiler.ledger_units import GRADIENT, MASTER, MOMENTS, moment_bytes
 from prlc.schema.plan import LedgerEntry
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 PROCESS = 4 * GIB  # interpreter, torch and CUDA's host side of one GPU process: an assumption
-CHECKPOINT = MASTER + MOMENTS  # bytes a parameter of a checkpoint
 PUBLISHED = {"fp32": 4, "bf16": 2, "fp8": 2}
 BATCH_ROW = 17  # bytes a token of batch.safetensors: token 4, mask 1, log-probability 4, advantage 4, version 4
 REPLAY_MASK = 1  # routed_valid, beside the recorded experts
@@ -54,6 +53,11 @@ def pinned(size: int) -> int:
     return 1 << max(0, size - 1).bit_length()
 
 
+def checkpoint_bytes(facts: ModelFacts, layout: Layout) -> int:
+    """One checkpoint: masters and optimizer state."""
+    return MASTER * facts.total_params + moment_bytes(facts, layout.trainer.optimizer)
+
+
 def trainer_parts(spec: RunSpec, facts: ModelFacts, layout: Layout, gpus: bool) -> list[LedgerEntry]:
     """One trainer node: every rank reads the whole batch, since a batch is one file."""
     mesh = layout.trainer
@@ -74,13 +78,13 @@ def page_cache(spec: RunSpec, facts: ModelFacts, layout: Layout, free: int) -> l
     return [
         entry(
             what,
-            min(facts.total_params * width // nodes, limit),
-            f"{facts.total_params} params x {width} B / {nodes} nodes, at most {DIRTY_SHARE:g} of {max(0, free)} B",
+            min(size // nodes, limit),
+            f"{size} B / {nodes} nodes, at most {DIRTY_SHARE:g} of {max(0, free)} B",
             phase,
         )
-        for what, phase, width in (
-            ("policy in the page cache", "publish", PUBLISHED[spec.inference.precision]),
-            ("checkpoint in the page cache", "checkpoint", CHECKPOINT),
+        for what, phase, size in (
+            ("policy in the page cache", "publish", facts.total_params * PUBLISHED[spec.inference.precision]),
+            ("checkpoint in the page cache", "checkpoint", checkpoint_bytes(facts, layout)),
         )
     ]
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from prlc.schema.memory import TrainerMemory
 
 MASTER, GRADIENT, MOMENTS = 4, 4, 8  # bytes a parameter: all fp32
+MOMENTUM = 4  # bytes a parameter of Muon's matrices
+# Newton-Schulz of one matrix: gathered in bf16, x and three products of its size in bf16, the result in fp32
+ORTHOGONAL = 12  # bytes a parameter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,14 @@ def adapter_params(facts: ModelFacts, rank: int) -> int:
     experts = 3 * (facts.expert_hidden + facts.moe_intermediate) * facts.num_experts
     shared = 3 * (hidden + facts.shared_intermediate) if facts.shared_intermediate else 0
     return rank * (facts.layers * attention + facts.dense_layers * dense + facts.moe_layers * (experts + shared))
+
+
+def moment_bytes(facts: ModelFacts, optimizer: str) -> int:
+    """Optimizer state of all parameters: two moments, or under Muon one for all but embedding, head and norms."""
+    if optimizer == "adamw":
+        return MOMENTS * facts.total_params
+    others = sum(facts.params.get(name, 0) for name in ("embedding", "lm_head", "norms"))
+    return MOMENTUM * (facts.total_params - others) + MOMENTS * others
 
 
 def sharded_state(
@@ -57,7 +68,9 @@ def sharded_state(
     found = [entry("master weights" if adapters is None else "frozen weights", params, MASTER)]
     if adapters is None:
         when = "optimizer" if moments_offload else "always"
-        moments = entry("optimizer moments", params, MOMENTS, when)
+        size = moment_bytes(facts, layout.optimizer)
+        what = f"{params} params x {MOMENTS} B" if layout.optimizer == "adamw" else f"{size} B of momentum and moments"
+        moments = LedgerEntry(what="optimizer moments", phase=when, bytes=size // shards, formula=f"{what} / {over}")
         return [*found, entry("gradients", params, GRADIENT), moments]
     each = adapter_params(facts, adapters.rank)
     return [
@@ -135,19 +148,22 @@ def gathered(
 
 
 def update(facts: ModelFacts, shape: LayerShape, layout: TrainerLayout, numbers: TrainerMemory) -> LedgerEntry:
-    """AdamW's temporaries: of all parameters at once, or two of the largest shard where it goes tensor by tensor."""
+    """Temporaries of the update: AdamW's of all parameters at once, or two of the largest shard where it goes tensor
+    by tensor; Muon's of the largest matrix, which it gathers unless whole experts lie on the rank.
+    """
     shards = layout.dp_shard * layout.cp
-    if numbers.update:
-        count, each, what = facts.total_params, numbers.update, "params"
+    experts, dense = shape.routed // 3, facts.hidden * max(facts.intermediate, facts.heads * facts.head_dim)
+    if layout.optimizer == "muon":
+        held = experts // shards if shards <= facts.num_experts else experts
+        count = max(held, dense)
+        size, text = ORTHOGONAL * count, f"{count} params of the largest matrix, gathered, x {ORTHOGONAL} B"
+    elif numbers.update:
+        size = int(facts.total_params * numbers.update) // shards
+        text = f"{facts.total_params} params x {numbers.update:g} B / {shards} shards"
     else:
-        count = max(facts.vocab * facts.hidden, shape.routed // 3, facts.hidden * facts.intermediate)
-        each, what = 2.0 * 4, "params of the largest tensor"
-    return LedgerEntry(
-        what="optimizer temporaries",
-        phase="optimizer",
-        bytes=int(count * each) // shards,
-        formula=f"{count} {what} x {each:g} B / {shards} shards",
-    )
+        count = max(facts.vocab * facts.hidden, experts, dense)
+        size, text = 2 * 4 * count // shards, f"2 x 4 B x {count} params of the largest tensor / {shards} shards"
+    return LedgerEntry(what="optimizer temporaries", phase="optimizer", bytes=size, formula=text)
 
 
 def published(facts: ModelFacts, layout: TrainerLayout, width: int) -> LedgerEntry:

@@ -96,4 +96,5 @@ def layout(spec: RunSpec, nodes: tuple[int, ...], ranks: int, mesh: Mesh, option
         offload=option[0],
         activation_checkpoint=option[1],
         micro_batch_tokens=math.ceil(spec.sequence.seq_len / cp),
+        optimizer=spec.trainer.optimizer.name,
     )

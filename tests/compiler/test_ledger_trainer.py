@@ -50,6 +50,17 @@ def test_full_state_is_sixteen_bytes_a_parameter_over_the_shards() -> None:
     assert not {entry.what for entry in offloaded.entries} & set(names)
 
 
+def test_muon_keeps_one_moment_of_matrices_and_gathers_those_that_no_rank_holds_whole() -> None:
+    adam, muon = qwen(), qwen(optimizer="muon")
+    ends = sum(QWEN.params[name] for name in ("embedding", "lm_head", "norms"))
+    saved = part(adam, "optimizer moments") - part(muon, "optimizer moments")
+    assert saved == pytest.approx(4 * (QWEN.total_params - ends) / 8, abs=1)
+    stack = 128 * 2048 * 768
+    assert part(muon, "optimizer temporaries") == 12 * stack // 8  # 16 whole experts a rank
+    wide = qwen(optimizer="muon", nodes=tuple(range(32)), dp_shard=256)
+    assert part(wide, "optimizer temporaries") == 12 * stack
+
+
 def test_experts_over_ranks_shrink_what_is_gathered_and_not_the_state() -> None:
     one, eight = (trainer_ledger(GLM, H200, glm_mesh(12, ep=ep, offload="none"), "bf16", 131072) for ep in (1, 8))
     for name in ("gathered units", "gradients awaiting reduction"):
