@@ -32,7 +32,7 @@ class Solution:
 
 def solve(resolved: Resolved) -> Solution:
     """The best layout of a spec, and the best of each neighbouring split of its nodes. Raises NoLayout."""
-    resolved = with_inflight(resolved)
+    asked, resolved = resolved, with_inflight(resolved)
     if resolved.gpu.device == "cpu":
         return _solve_cpu(resolved)
     search = Search(resolved)
@@ -44,7 +44,7 @@ def solve(resolved: Resolved) -> Solution:
     if best is None:
         raise nearest_miss(resolved, search)
     others = _others(resolved, search, best)
-    return Solution(best=_settled(resolved, best), others=others)
+    return Solution(best=_settled(asked, best), others=others)
 
 
 def _settled(resolved: Resolved, best: Choice) -> Choice:
