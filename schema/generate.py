@@ -19,6 +19,7 @@ from prlc.schema.codec import UNIT_EXAMPLES, UNITS
 from prlc.schema.compat import Compat
 from prlc.schema.hardware import Cluster, Gpu
 from prlc.schema.kernels import Kernels
+from prlc.schema.memory import EngineMemory, TrainerMemory
 from prlc.schema.model import Model
 from prlc.schema.orchestrator import OrchestratorConfig
 from prlc.schema.plan import Plan
@@ -33,6 +34,8 @@ DOCUMENTS: dict[str, type[Any]] = {
     "gpu": Gpu,
     "cluster": Cluster,
     "kernels": Kernels,
+    "trainer-memory": TrainerMemory,
+    "engine-memory": EngineMemory,
     "compat": Compat,
     "plan": Plan,
     "topology": Topology,
