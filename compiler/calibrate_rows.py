@@ -23,9 +23,9 @@ GPUS = {  # as measurements write them
     "B200": "b200", "RTX A6000": "rtx-a6000",
 }  # fmt: skip
 MODELS = {
-    "qwen3-4b-instruct-2507": "qwen3-4b", "qwen3-30b-a3b-instruct-2507": "qwen3-30b-a3b",
-    "llama3-70b": "llama-3.1-70b", "llama-3-70b": "llama-3.1-70b", "llama-3-8b": "llama-3.1-8b",
-    "llama3-405b": "llama-3.1-405b", "deepseek-v3-671b": "deepseek-v3", "glm-5.2-fp8": "glm-5.2", "glm-5-fp8": "glm-5",
+    "llama3-8b": "llama-3.1-8b", "llama-3-8b": "llama-3.1-8b",
+    "llama3-70b": "llama-3.1-70b", "llama-3-70b": "llama-3.1-70b",
+    "llama3-405b": "llama-3.1-405b", "llama-3-405b": "llama-3.1-405b", "kimi-k2": "kimi-k2-instruct",
 }  # fmt: skip
 SAME = {"deepseek-r1": "deepseek-v3", "deepseek-v3.1": "deepseek-v3", "glm-5.1": "glm-5"}  # one architecture
 
@@ -89,14 +89,16 @@ def _gpu(name: str) -> Gpu:
 
 def model_of(row: Row, layers: int = 0) -> ModelFacts:
     """The architecture of a row, cut to `layers` where that is not 0. Raises Unsupported."""
-    name = re.sub(r"[ _]", "-", row["model"].rpartition("/")[2].lower())
-    if name not in MODELS:
-        name = re.sub(r"-(sft|lora|l\d+|fp8|bf16|int4|nvfp4)(?=-|$)", "", name)
-    name = MODELS.get(name, name)
-    try:
-        return _facts(SAME.get(name, name), layers)
-    except catalog.CatalogError as error:
-        raise Unsupported(f"the catalog has no model {row['model']!r}") from error
+    name = re.sub(r"[ _/()]+", "-", row["model"].rpartition("/")[2].lower()).removeprefix("meta-").strip("-")
+    words = name.split("-")
+    # 'Qwen3-235B-A22B-Instruct-2507-FP8': what is said after the architecture is dropped, last word first
+    while words:
+        known = MODELS.get("-".join(words), "-".join(words))
+        try:
+            return _facts(SAME.get(known, known), layers)
+        except catalog.CatalogError:
+            words.pop()
+    raise Unsupported(f"the catalog has no model {row['model']!r}")
 
 
 @cache

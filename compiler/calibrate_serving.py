@@ -50,7 +50,7 @@ def serving(row: Row) -> tuple[ModelFacts, Gpu, ServeShape, Load, bool]:
         tp=tp,
         ep=ep if ep > 1 else 1,
         servers=dp,
-        precision="fp8" if "fp8" in precision else "int4" if re.search("int4|w4", precision) else "bf16",
+        precision="fp8" if "fp8" in precision else "int4" if re.search("int4|w4|fp4", precision) else "bf16",
         low_latency=max(tp, ep) > 8 or "deepep" in layout.lower(),
         draft=int(drafted[1]) if drafted else draft,
         framework=name,

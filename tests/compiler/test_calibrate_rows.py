@@ -34,6 +34,11 @@ def test_models_and_gpus_under_their_many_names() -> None:
         ("deepseek-ai/DeepSeek-R1", "deepseek-v3"),
         ("Llama-3-70B SFT", "llama-3.1-70b"),
         ("zai-org/GLM-5.2-FP8", "glm-5.2"),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "qwen3-235b-a22b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("moonshotai/Kimi-K2.5", "kimi-k2.5"),
+        ("openai/gpt-oss-120b", "gpt-oss-120b"),
     ):
         assert model_of(row("PRL-001", model=name)).name == known
     assert model_of(row("PRL-001", model="llama3_405b_l4"), 4).layers == 4
