@@ -100,7 +100,8 @@ def begin(paths: RunPaths, topology: Topology, me: dict[str, Any]) -> int | None
         owner = _owner(paths)
         if owner is not None and (who := holder(owner, me)):
             raise Refused(f"{who} runs {paths.root} already, as attempt {owner.get('attempt')}")
-        if all(paths.done(role.name).exists() for role in topology.roles if role.finishes):
+        finishing = [role.name for role in topology.roles if role.finishes]
+        if finishing and all(paths.done(name).exists() for name in finishing):
             return None
         number = 1
         while True:
