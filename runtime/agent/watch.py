@@ -65,15 +65,18 @@ def run(state: RunState, pids: list[int], lost_after: float = LOST, slack: float
     """Watch until every process of `pids` is gone."""
     watch = Watch(state, lost_after)
     over: float | None = None
-    grace = max((role.stop_grace for role in state.topology.roles), default=0.0) + slack
+    roles = state.topology.roles
     while left := [pid for pid in pids if _lives(pid)]:
-        now = time.monotonic()
-        if state.verdict() == "running":
+        now, verdict = time.monotonic(), state.verdict()
+        # of a run that is done only the services are still there
+        grace = slack + max((r.stop_grace for r in roles if not (verdict == "done" and r.finishes)), default=0.0)
+        if verdict == "running":
             if lost := watch.lost(now):
                 names = ", ".join(lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
                 cause = f"no sign of life of {names} for {lost_after:g} s: the process, its node or its network is gone"
                 print(f"watch: {cause}", file=sys.stderr, flush=True)
-                state.fail(cause, lost=lost)
+                with contextlib.suppress(OSError):  # a full disk; said again at the next look
+                    state.fail(cause, lost=lost)
         elif over is None:
             over = now
         elif now - over > grace:
