@@ -54,6 +54,7 @@ class Diagnostic:
     label: str = ""
     notes: tuple[Note, ...] = ()
     related: tuple[Related, ...] = ()
+    hidden: bool = False  # what is underlined is a secret: its line is shown without it
 
 
 def render_text(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], color: bool = False) -> str:
@@ -76,6 +77,9 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str
     if span:
         lines.append(f"{gutter}{paint(BLUE, '-->')} {span.file}:{span.line}:{span.col}")
         text = sources.get(span.file, "").splitlines()[span.line - 1 : span.line]
+        if text and diagnostic.hidden:
+            start, end = span.col - 1, span.col - 1 + max(1, span.length)
+            text = [text[0][:start] + "*" * len(text[0][start:end]) + text[0][end:]]
         if text:
             mark = paint(strong, f"{'^' * max(1, span.length)} {diagnostic.label}".rstrip())
             number = paint(BLUE, f"{span.line:>{len(gutter)}} |")

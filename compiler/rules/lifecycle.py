@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from prlc.schema.plan import Ledger
 
 UNSAFE = re.compile(r"""[\x00-\x1f\x7f'"`\\${}]""")
-PATHS = (("name",), ("model",), ("checkpoint",), ("cluster",), ("runtime", "venv"), ("runtime", "run_dir"))
+PATHS: tuple[tuple[str, ...], ...] = (
+    ("name",),
+    ("model",),
+    ("checkpoint",),
+    ("cluster",),
+    ("runtime", "venv"),
+    ("runtime", "run_dir"),
+)
 SLURM = ("partition", "account", "qos", "reservation", "constraint", "exclude")
 SHORTEST_JOB, LONGEST_JOB = 600, 365 * 86400  # s
 NODE_LOCAL = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/", "/local/")

@@ -20,7 +20,9 @@ EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
 def of_model(resolved: Resolved, keys: tuple[str, ...], label: str) -> tuple[Related, ...]:
     """The line of the model's file that has the first of these config keys; () where none has it."""
     # a catalog file nests the config, a config.json is one, and a vision model's nests the text model's
-    paths = [path for key in keys for path in (("config", key), ("text_config", key), (key,))]
+    paths: list[tuple[str, ...]] = []
+    for key in keys:
+        paths += [("config", key), ("text_config", key), (key,)]
     return _line("model", resolved.model_source, paths, label)
 
 
