@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import yaml
+from prlc.catalog.compat import compat
 from prlc.compiler import explain
 from prlc.compiler.rules import LayoutRule, SpecRule
 from prlc.compiler.rules.example import merged
@@ -114,6 +115,36 @@ def _title(code: str) -> str:
     return _flat(explain.page(code).partition(": ")[2].split("\n\n")[0])
 
 
+def compatibility() -> str:
+    """docs/compatibility.md: catalog/compat.yaml as tables."""
+    table = compat()
+    lines = [
+        "# Compatibility",
+        "",
+        "Which features go together, by `catalog/compat.yaml`; `python -m prlc.compiler.rule_pages docs/diagnostics`",
+        "makes this page. A row speaks where a plan has all of its features and the versions lie in its ranges:",
+        "`refused` is [PRL801](diagnostics/PRL801.md), `works_if` without what it needs",
+        "[PRL802](diagnostics/PRL802.md), `unknown` a warning, [PRL803](diagnostics/PRL803.md): `strict: true` in",
+        "a spec or `prlc check --strict` makes an error. Of two wishes that are left to `auto` and exclude each other,",
+        "`prefer` in the spec says which one wins; the plan's decisions state the price of the other.",
+        "",
+        "Versions of this release: " + ", ".join(f"{name} {version}" for name, version in table.stack.items()) + ".",
+        "",
+        "| features | verdict | versions | why | instead | source |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in table.rows:
+        needs = [*row.needs, *([row.probe] if row.probe else [])]
+        verdict = row.verdict + (f": {', '.join(needs)}" if needs else "")
+        why = row.reason + (f" Price of doing without: {row.price}." if row.price else "")
+        versions = ", ".join(f"{name} {wanted}" for name, wanted in row.versions.items())
+        cells = (" with ".join(row.features), verdict, versions, why, row.cure, row.source)
+        lines.append("| " + " | ".join(_flat(cell).replace("|", "\\|") for cell in cells) + " |")
+    lines += ["", "## Features", "", "| feature | when a run has it | key |", "| --- | --- | --- |"]
+    lines += [f"| {f.name} | {_flat(f.means)} | {f.path or 'none in this release'} |" for f in table.features]
+    return "\n".join(lines) + "\n"
+
+
 def main(folder: str) -> int:
     """Write every page; pages of codes that are gone go too."""
     out = Path(folder)
@@ -124,6 +155,7 @@ def main(folder: str) -> int:
             old.unlink()
     for name, text in made.items():
         (out / name).write_text(text, "utf-8")
+    (out.parent / "compatibility.md").write_text(compatibility(), "utf-8")
     print(f"{len(made)} pages in {out}")
     return 0
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from prlc.compiler import explain
-from prlc.compiler.rule_pages import files
+from prlc.compiler.rule_pages import compatibility, files
 
 FOLDER = Path(__file__).parents[2] / "docs" / "diagnostics"
 PAGES = files()
@@ -38,3 +38,8 @@ def test_the_index_lists_each_code_once() -> None:
     index = PAGES["README.md"]
     assert all(index.count(f"[{code}]") == 1 for code in explain.codes())
     assert "## Others" not in index
+
+
+def test_the_table_of_features_is_current() -> None:
+    text = (FOLDER.parent / "compatibility.md").read_text()
+    assert text == compatibility(), "python -m prlc.compiler.rule_pages docs/diagnostics"
