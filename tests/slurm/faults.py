@@ -426,7 +426,7 @@ CASES: dict[str, Callable[[Case], str]] = {
     "launcher-killed": launcher_killed,
     "soak": soak,
 }
-SOAK_SEED, SOAK_SECONDS = 1, 420.0
+SOAK_SEED, SOAK_SECONDS = 1, 300.0
 SMALL_DISK = 2**20  # bytes of the run's folder where it is a filesystem of its own
 
 

@@ -9,7 +9,8 @@
 #   lab.sh killctl|startctl DIR slurmctld ends (TERM); it starts again with its saved state
 #   lab.sh stop DIR             end everything
 #
-# LAB_GPUS=8 gives every node that many fake GPUs; LAB_CONF adds lines to slurm.conf (of a key the last value counts).
+# LAB_GPUS=8 gives every node that many fake GPUs; LAB_PLUGIN=FILE.so loads a SPANK plugin; LAB_CONF adds lines to
+# slurm.conf (of a key the last value counts).
 #
 # Every node is a set of namespaces (network, host name, mounts, IPC, processes) inside the controller's, so that
 # killing the controller's init ends every daemon and job of the lab. There is no route out of the lab's network.
@@ -95,6 +96,7 @@ NodeName=$names CPUs=${LAB_CPUS:-16} Boards=1 Sockets=1 CoresPerSocket=${LAB_CPU
 PartitionName=${LAB_PARTITION:-main} Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 ${LAB_CONF:-}
 CONF
+  if [ -n "${LAB_PLUGIN:-}" ]; then echo "required $LAB_PLUGIN" >"$lab/etc/slurm/plugstack.conf"; fi
   if [ -n "${LAB_GPUS:-}" ]; then
     mkdir -p "$lab/dev"
     for number in $(seq 0 $((LAB_GPUS - 1))); do [ -e "$lab/dev/nvidia$number" ] || mknod -m 666 "$lab/dev/nvidia$number" c 1 3; done
