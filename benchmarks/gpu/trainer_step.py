@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 import statistics
 import tempfile
@@ -111,7 +112,7 @@ def run(folder: Path, config: dict[str, Any], variant: dict[str, Any]) -> dict[s
     device = titan.start_processes("cuda", 300)
     torch.cuda.reset_peak_memory_stats()
     model = build_model(settings, folder, device)
-    optimizer = build_optimizer(model, settings.optimizer)
+    optimizer = build_optimizer(model.module, settings.optimizer)
     batch = batch_of(config, variant["samples"], variant["length"], 0)
     seconds, numbers = [], {}
     for step in range(1, STEPS + 1):
@@ -138,6 +139,7 @@ def run(folder: Path, config: dict[str, Any], variant: dict[str, Any]) -> dict[s
         "grad_norm": numbers["grad_norm"],
     }
     del model, optimizer
+    gc.collect()  # FSDP2's modules refer to each other
     torch.cuda.empty_cache()
     return result
 
@@ -155,7 +157,7 @@ VARIANTS = [
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description="One training step on one GPU.")
-    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     config = cut_config(arguments.layers)
