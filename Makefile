@@ -20,7 +20,7 @@ $(VENV)/.ready: pyproject.toml requirements/cpu.txt requirements/dev.txt
 	$(BIN)/python -m prlc.runtime.inference.vllm_alias
 	touch $@
 
-demo: $(VENV)/.ready  ## plan, build and run 100 asynchronous RL steps of a tiny MoE on this machine
+demo: $(VENV)/.ready  ## plan, build and run 80 asynchronous RL steps of a tiny MoE on this machine
 	examples/demo.sh $(VENV)
 
 test: $(VENV)/.ready  ## the whole test suite; Slurm tests skip without root or Slurm
