@@ -60,18 +60,27 @@ def preflight_config(inputs: LaunchInputs, ledgers: tuple[Ledger, ...]) -> Prefl
 
 
 def _memory(inputs: LaunchInputs, ledgers: tuple[Ledger, ...]) -> tuple[MemoryNeed, ...]:
-    layout = inputs.layout
-    nodes = {
-        "trainer node": layout.trainer.nodes,
-        "engine node": tuple(sorted({n for e in layout.engines for n in e.nodes})),
-        "orchestrator": (layout.orchestrator_node,),
-    }
+    """Need of each kind of node; its ledger is named by the roles that share it: 'trainer + orchestrator node'."""
     found = []
     for ledger in ledgers:
-        if ledger.resource == "host" and ledger.role in nodes:
-            own = ledger.total - sum(e.bytes for e in ledger.peak if e.what == SYSTEM)
-            found.append(MemoryNeed(nodes=nodes[ledger.role], memory=own))
+        if ledger.resource != "host" or not ledger.role.endswith(" node"):
+            continue  # a process's own ledger, on a CPU cluster
+        roles = set(ledger.role.removesuffix(" node").split(" + "))
+        nodes = tuple(node for node in range(inputs.layout.nodes) if _roles(inputs, node) == roles)
+        if not nodes:
+            raise ValueError(f"no node has the roles of the host ledger {ledger.role!r}")
+        own = ledger.total - sum(e.bytes for e in ledger.peak if e.what == SYSTEM)
+        found.append(MemoryNeed(nodes=nodes, memory=own))
     return tuple(found)
+
+
+def _roles(inputs: LaunchInputs, node: int) -> set[str]:
+    """Roles with host memory of their own on a node; the store's segment counts with the role that it lies beside."""
+    layout = inputs.layout
+    places = {"trainer": layout.trainer.nodes, "orchestrator": (layout.orchestrator_node,)}
+    places |= {engine.role: engine.nodes for engine in layout.engines}
+    found = {role for role, nodes in places.items() if node in nodes}
+    return found or ({"store"} if layout.store is not None and node in layout.store.nodes else set())
 
 
 def preflight_launches(inputs: LaunchInputs, config: PreflightConfig) -> tuple[Launch, ...]:

@@ -34,8 +34,8 @@ def test_a_plan_asks_for_what_it_uses() -> None:
         for endpoint in role.endpoints:
             if endpoint.port:
                 assert (f"{role.name}-{endpoint.index}", endpoint.node, endpoint.port) in owners
-    fullest = {need.nodes: need.memory for need in asked.memory}
-    assert all(0 < memory < 2 * 2**40 for memory in fullest.values())
+    assert sorted(node for need in asked.memory for node in need.nodes) == list(range(made.topology.nodes))
+    assert all(0 < need.memory < 2 * 2**40 for need in asked.memory)
     assert [check.role for check in made.checks] == ["preflight", "collectives"]
     assert all(check.deadline for check in made.checks)
 
