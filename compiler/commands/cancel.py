@@ -20,7 +20,7 @@ def cancel(bundle: Path) -> None:
     owner = run.owner
     if not owner:
         raise click.ClickException(f"no attempt of {run.folder} has begun")
-    if job := owner.get("job"):
+    if run.target == "slurm" and (job := owner.get("job")):
         state = job_state(str(job))
         if state not in ("RUNNING", "PENDING", "SUSPENDED", "CONFIGURING"):
             raise click.ClickException(f"job {job} does not run: {state.lower() or 'Slurm knows it no more'}")

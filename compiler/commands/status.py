@@ -54,7 +54,7 @@ def launcher(run: Run) -> str:
     from prlc.compiler.commands.job import job_state, process_alive
 
     owner = run.owner
-    if job := owner.get("job"):
+    if run.target == "slurm" and (job := owner.get("job")):
         try:
             return f"job {job}: {job_state(str(job)).lower() or 'Slurm knows it no more'}"
         except click.ClickException as error:

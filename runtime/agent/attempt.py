@@ -35,10 +35,9 @@ class Refused(RuntimeError):
 
 
 def identity(pid: int) -> dict[str, Any]:
-    """Who starts this attempt: the Slurm job, else the launcher's process on this host."""
-    if job := os.environ.get("SLURM_JOB_ID"):
-        return {"job": job, "host": socket.gethostname()}
-    return {"host": socket.gethostname(), "pid": pid, "started": process_start(pid)}
+    """Who starts this attempt: the launcher's process on this host, and the Slurm job that it belongs to."""
+    me = {"host": socket.gethostname(), "pid": pid, "started": process_start(pid)}
+    return {"job": os.environ["SLURM_JOB_ID"], **me} if "SLURM_JOB_ID" in os.environ else me
 
 
 def process_start(pid: int) -> int | None:
@@ -52,17 +51,18 @@ def process_start(pid: int) -> int | None:
 def holder(owner: dict[str, Any], me: dict[str, Any]) -> str | None:
     """None where the owner is over (or is this very job), else who it is. Raises Refused where nobody can tell."""
     job = owner.get("job")
+    here = owner.get("host") == me["host"]
+    alive = here and process_start(int(owner["pid"])) == owner.get("started") is not None
     if job is not None:
-        if job == me.get("job"):
-            return None  # requeued: the same job, a new life
+        if job == me.get("job"):  # requeued: the same job, a new life; or two launchers in one interactive job
+            return f"process {owner['pid']} on {owner['host']}" if alive else None
         state = slurm_state(str(job))
         return None if state in SLURM_OVER else f"job {job} ({state})"
-    if owner.get("host") != me["host"]:
+    if not here:
         raise Refused(
             f"process {owner.get('pid')} on {owner.get('host')} started this run, and from here nobody can tell "
             "whether it still lives; if it does not, delete the run's OWNER file"
         )
-    alive = process_start(int(owner["pid"])) == owner.get("started") is not None
     return f"process {owner['pid']} on {owner['host']}" if alive else None
 
 

@@ -98,15 +98,22 @@ def test_slurm_is_asked_about_a_job(
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert begin(paths, TOPOLOGY, identity(1)) == 1
-    assert begin(paths, TOPOLOGY, identity(1)) == 2, "the same job after a requeue"
+    assert begin(paths, TOPOLOGY, identity(gone())) == 1
+    assert begin(paths, TOPOLOGY, identity(gone())) == 2, "the same job after a requeue"
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     if answer is None:
-        assert begin(paths, TOPOLOGY, identity(1)) == 3
+        assert begin(paths, TOPOLOGY, identity(gone())) == 3
     else:
         with pytest.raises(Refused) as refused:
-            begin(paths, TOPOLOGY, identity(1))
+            begin(paths, TOPOLOGY, identity(gone()))
         assert answer in str(refused.value)
+
+
+def test_two_launchers_in_one_interactive_job_are_two(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    begin(paths, TOPOLOGY, identity(os.getpid()))
+    with pytest.raises(Refused, match=f"process {os.getpid()} on"):
+        begin(paths, TOPOLOGY, identity(gone()))
 
 
 def test_a_run_that_has_ended_well_is_not_started(paths: RunPaths) -> None:
