@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from prlc.schema.plan import Ledger
 
 WIDER = 1 + 1e-4  # a little more than the limit is priced, so that a bound has room for the forecast's noise
-MORE_NODES = 1.25  # a trainer on more nodes is at most so much slower than the fastest on fewer
+MORE_NODES = 2.0  # a trainer on more nodes is at most so much slower than the fastest on fewer: experts may no longer
+# cover the shards, and gathers cross the network
 
 
 @dataclass(frozen=True)
