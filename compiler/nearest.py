@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prlc.compiler.engine_layouts import role_shapes
+from prlc.compiler.ledger_engine import engine_ledger
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.search import Search, node_budget, shared_splits, trainer_counts
 from prlc.compiler.trainer_layouts import layout, meshes, options
@@ -82,11 +83,14 @@ def _engines(resolved: Resolved, gpus: int) -> NoLayout | None:
     """None when some engine holds a longest sample."""
     spec, need = resolved.spec, resolved.spec.sequence.seq_len
     most = min(max(1, node_budget(resolved) - 1), 16)
-    best: tuple[int, str] | None = None
+    replay = spec.algorithm.router_replay is not False and bool(resolved.facts.num_experts)
+    best: tuple[int, int, str, Ledger] | None = None
     for shape in role_shapes("engine", spec, resolved.facts, resolved.gpu, gpus, most):
         engine = shape.layout
-        if best is None or engine.kv_tokens > best[0]:
-            best = engine.kv_tokens, f"tp {engine.tp}, dp {engine.dp}, ep {engine.ep}"
+        ledger = engine_ledger(resolved.facts, resolved.gpu, engine, spec.inference.precision, replay)
+        found = engine.kv_tokens, -ledger.total
+        if best is None or found > best[:2]:
+            best = *found, f"tp {engine.tp}, dp {engine.dp}, ep {engine.ep}", ledger
     if best is None:
         return NoLayout(
             "no engine layout satisfies the pinned degrees of inference",
@@ -94,9 +98,11 @@ def _engines(resolved: Resolved, gpus: int) -> NoLayout | None:
         )
     if best[0] >= need:
         return None
+    keeps = f"keeps {best[0]:,} of {need:,} tokens"
+    if best[0] == 0:
+        keeps += f" and needs {_sum(best[3])}"
     return NoLayout(
-        f"no engine layout leaves room for the KV cache of one sequence: the roomiest, {best[1]}, keeps "
-        f"{best[0]:,} of {need:,} tokens",
+        f"no engine layout leaves room for the KV cache of one sequence: the roomiest, {best[2]}, {keeps}",
         "more inference nodes, inference.precision: fp8, or a shorter sequence.seq_len",
     )
 

@@ -82,6 +82,10 @@ def host_overflow(resolved: Resolved, choice: Choice) -> Ledger | None:
     return None
 
 
+def _excess(ledger: Ledger) -> int:
+    return ledger.total - ledger.capacity
+
+
 @dataclass
 class Search:
     """One search of a spec; what it learns about meshes and engines serves every split."""
@@ -89,7 +93,7 @@ class Search:
     resolved: Resolved
     trainer: TrainerSide = field(init=False)
     lawful: bool = True  # leave out what breaks a rule
-    rejected: Ledger | None = None  # of host memory, of the last layout that failed on nothing else
+    rejected: Ledger | None = None  # of host memory, the nearest miss of layouts that failed on nothing else
     error: Diagnostic | None = None  # of the last layout that broke a rule
     _scored: dict[tuple[object, ...], Choice] = field(default_factory=dict)
     _engines: dict[int, EngineSide] = field(default_factory=dict)
@@ -240,7 +244,8 @@ class Search:
     def _stands(self, choice: Choice) -> bool:
         """True when every host holds its part and no rule is broken."""
         overflow = host_overflow(self.resolved, choice)
-        self.rejected = overflow or self.rejected
+        if overflow is not None and (self.rejected is None or _excess(overflow) < _excess(self.rejected)):
+            self.rejected = overflow
         error = broken(self.resolved, choice.layout) if self.lawful and overflow is None else None
         self.error = error or self.error
         return overflow is None and error is None
