@@ -29,14 +29,13 @@ def test_a_trainer_that_fits_nowhere_is_named_with_its_largest_part() -> None:
 
 def test_the_miss_is_the_nearest() -> None:
     def needs(memory: int) -> int:
-        found = re.search(
-            r"needs (\d+) GiB", miss(brute.small({"model": "qwen3-235b-a22b"}, 3, 8, memory * brute.GIB)).why
-        )
+        error = miss(brute.small({"model": "qwen3-235b-a22b"}, 3, 8, memory * brute.GIB))
+        found = re.search(r"needs (\d+) GiB", error.why)
         assert found is not None
         return int(found[1])
 
-    assert 16 < needs(16) < 32
-    assert abs(needs(18) - needs(16)) <= 2
+    assert 16 < needs(16) < 60
+    assert abs(needs(18) - needs(16)) <= 2  # the card is larger, the nearest layout needs what it needed
 
 
 def test_engines_that_hold_no_sample_are_named_with_their_pool() -> None:
