@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 LIMIT = 0.05  # of the gradient norm, far below it
 
 
-def main(base: Path, out: Path, cp: int, ep: int) -> None:
+def main(base: Path, out: Path, replicate: int, cp: int, ep: int) -> None:
     os.environ["PRLC_TRAINER_DEVICE"] = "cpu"
     import torch.distributed as dist
     from prlc.runtime.trainer import checkpoint, engine, titan, weights
@@ -27,13 +27,13 @@ def main(base: Path, out: Path, cp: int, ep: int) -> None:
 
     device = titan.start_processes("cpu", 120)
     world = dist.get_world_size()
-    config = settings(base, dp=world // cp, ep=ep)
+    config = settings(base, dp=world // cp // replicate, ep=ep)
     config = replace(
         config,
-        parallel=replace(config.parallel, cp=cp),
+        parallel=replace(config.parallel, dp_replicate=replicate, cp=cp),
         optimizer=replace(config.optimizer, max_grad_norm=LIMIT),
     )
-    layout = f"{world}_{cp}_{ep}"
+    layout = f"{world}_{replicate}_{cp}_{ep}"
     model = build_model(config, base, device)
     arrays: dict[str, Any] = {}
     numbers: dict[str, Any] = {}
@@ -69,7 +69,7 @@ def main(base: Path, out: Path, cp: int, ep: int) -> None:
         checkpoint.save_checkpoint(out / f"{name}_{layout}" / "step_00000001", model.module, optimizer, {"step": 1})
         engine.train_step(model, optimizer, used, make_batch(2), 2, False)
         keep(f"{name}/2")
-        other = out / f"{name}_2_1_2"
+        other = out / f"{name}_2_1_1_2"
         if world == 1 and other.exists():  # go on from the checkpoint of two ranks
             weights.load_weights(model, base)
             optimizer = build_optimizer(model.module, used.optimizer)
@@ -84,4 +84,4 @@ def main(base: Path, out: Path, cp: int, ep: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:6]))

@@ -17,9 +17,9 @@ from tests.trainer.step_worker import LIMIT
 
 pytestmark = pytest.mark.runtime
 ROOT = Path(__file__).resolve().parents[2]
-# ranks, cp, ep; the last one goes on from the checkpoint of OTHER, too
-OTHER, ONE = (2, 1, 2), (1, 1, 1)
-LAYOUTS = ((2, 1, 1), OTHER, (2, 2, 1), (2, 2, 2), ONE)
+# ranks, dp_replicate, cp, ep; the last one goes on from the checkpoint of OTHER, too
+OTHER, ONE = (2, 1, 1, 2), (1, 1, 1, 1)
+LAYOUTS = ((2, 1, 1, 1), OTHER, (2, 2, 1, 1), (2, 1, 2, 1), (2, 1, 2, 2), (4, 2, 1, 2), ONE)
 
 
 def test_schedules() -> None:
@@ -94,25 +94,27 @@ def test_muon_takes_hidden_matrices_and_no_offload() -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int, int], tuple[Any, Any]]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int, int, int], tuple[Any, Any]]:
     from tests.trainer.samples import write_base
 
     out = tmp_path_factory.mktemp("steps")
     write_base(out / "base")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     found = {}
-    for world, cp, ep in LAYOUTS:
+    for layout in LAYOUTS:
+        world, replicate, cp, ep = layout
         command = [
             sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
             "--nproc-per-node", str(world), "-m", "tests.trainer.step_worker",
-            str(out / "base"), str(out), str(cp), str(ep),
+            str(out / "base"), str(out), str(replicate), str(cp), str(ep),
         ]  # fmt: skip
         done = subprocess.run(
             command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stderr[-4000:]
-        with np.load(out / f"step_{world}_{cp}_{ep}.npz") as arrays:
-            found[world, cp, ep] = (dict(arrays), json.loads((out / f"step_{world}_{cp}_{ep}.json").read_text()))
+        name = f"step_{world}_{replicate}_{cp}_{ep}"
+        with np.load(out / f"{name}.npz") as arrays:
+            found[layout] = (dict(arrays), json.loads((out / f"{name}.json").read_text()))
     return found
 
 
@@ -122,7 +124,7 @@ def gap(ours: np.ndarray, theirs: np.ndarray) -> float:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("loss", ["dapo", "gspo"])
-def test_clipping_is_right_with_expert_parallelism(results: Any, layout: tuple[int, int, int], loss: str) -> None:
+def test_clipping_is_right_with_expert_parallelism(results: Any, layout: tuple[int, int, int, int], loss: str) -> None:
     arrays, numbers = results[layout]
     expected, one = results[ONE]
     gradients = {name: value for name, value in arrays.items() if name.startswith(f"grad/{loss}/")}
@@ -136,7 +138,7 @@ def test_clipping_is_right_with_expert_parallelism(results: Any, layout: tuple[i
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_numbers_of_a_step_do_not_depend_on_the_layout(results: Any, layout: tuple[int, int, int]) -> None:
+def test_numbers_of_a_step_do_not_depend_on_the_layout(results: Any, layout: tuple[int, int, int, int]) -> None:
     for key, wanted in results[ONE][1].items():
         numbers = results[layout][1][key]
         assert set(numbers) == set(wanted)
@@ -157,7 +159,7 @@ def drift(ours: np.ndarray, theirs: np.ndarray, before: np.ndarray) -> float:
 
 @pytest.mark.parametrize("optimizer", sorted(DRIFT))
 @pytest.mark.parametrize("layout", LAYOUTS[:-1])
-def test_second_step_in_every_layout(results: Any, layout: tuple[int, int, int], optimizer: str) -> None:
+def test_second_step_in_every_layout(results: Any, layout: tuple[int, int, int, int], optimizer: str) -> None:
     arrays, expected = results[layout][0], results[ONE][0]
     names = [name for name in expected if name.startswith(f"{optimizer}/2/")]
     assert names
