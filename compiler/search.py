@@ -5,7 +5,7 @@ What makes the pruning sound, each held by tests/compiler/test_solve_bounds.py a
 2. the weight sync knows mesh and engines by their nodes and seconds, and a step does not grow when one of these
    seconds falls, or when the trainer has more nodes. So of the meshes and of the engines on the same nodes the
    fastest ones make the best pair, and the sync is priced for these alone;
-   Nor is the fastest trainer of more nodes ever more than a quarter slower than that of fewer;
+   Nor does the fastest trainer of more nodes ever take more than twice as long as that of fewer;
 3. offload and recompute never save time (trainer_side); one more replica of a role never costs rollouts
    (engine_side), nor does it make a step longer.
 A split whose bound equals the best is still looked at: ties are broken by rank alone. The forecast bisects, so that
