@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast_loop import work
-from prlc.compiler.render import ATTENTION, duration, params, size
+from prlc.compiler.render import ATTENTION, duration, params, plural, size
 from prlc.compiler.report.cluster_map import cluster_map
 from prlc.compiler.report.lag import lag_chart
 from prlc.compiler.report.memory import memory_bars
@@ -43,7 +43,7 @@ def html(plan: Plan, text: str, swept: tuple[Point, ...] = (), changes: Sequence
             for term in step.terms
             if term.unit == "s"
         ),
-        ("processes" if cpu else "GPUs", f"{gpus:,}", f"{plan.topology.nodes} nodes"),
+        ("processes" if cpu else "GPUs", f"{gpus:,}", plural(plan.topology.nodes, "node")),
         (f"tokens a {'process' if cpu else 'GPU'}-hour", f"{hourly:,.0f}", f"{load_of.length:,.0f} tokens a rollout"),
     ]
     return page(

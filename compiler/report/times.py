@@ -125,4 +125,5 @@ def _ticks(longest: float) -> list[float]:
         if longest / (step * fraction) <= 8:
             step *= fraction
             break
-    return [step * n for n in range(int(longest / step) + 1)]
+    # the last label needs room at the right
+    return [step * n for n in range(int(longest / step) + 1) if step * n <= 0.94 * longest]
