@@ -24,8 +24,8 @@ def plain_forward(self: Any, input: Any) -> Any:
     labels, temperature = self.asked
     logits = Linear.forward(self, input).to_local().float() / temperature
     table = logits.log_softmax(-1)
-    logprobs = table.gather(-1, labels[..., None])[..., 0]
-    scores = torch.stack([logprobs, -(table.exp() * table).sum(-1)], -1)
+    logprobs = table.gather(-1, labels.clamp(min=0)[..., None])[..., 0]
+    scores = torch.stack([logprobs, -(table.exp() * table).sum(-1)], -1) * (labels >= 0)[..., None]
     return DTensor.from_local(scores, input.device_mesh, input.placements, run_check=False)
 
 
@@ -49,6 +49,7 @@ def main(base: Path, out: Path, ep: int) -> None:
     import torch.distributed as dist
     from prlc.runtime.trainer import engine, head, titan, weights
     from prlc.runtime.trainer.model import build_model
+    from prlc.runtime.trainer.packing import trained_only
 
     from tests.trainer.samples import make_batch, settings
 
@@ -60,21 +61,27 @@ def main(base: Path, out: Path, ep: int) -> None:
     head.FusedHead.forward = lambda self, input: forwards[used[0]](self, input)  # type: ignore[method-assign]
     model = build_model(config, base, device)
     weights.load_weights(model, base)
+    alone = make_batch(2, samples=1)  # nothing but padding on the second rank
+    micro = [
+        trained_only(rows)
+        for batch in (make_batch(1), alone)
+        for rows in engine.rows_of(model, batch, config.micro_batch_tokens)
+    ]
     for name, chunk in (("plain", None), ("chunk_5", 5), ("chunk_1000", 1000)):
         used[0] = "fused" if chunk else "plain"
         model.module.lm_head.chunk_tokens = chunk
         model.module.zero_grad()
         found: dict[str, Any] = {"logprobs": [], "entropies": []}
         with Collectives() as collectives:
-            for rows in engine.rows_of(model, make_batch(1), config.micro_batch_tokens):
+            for rows in micro:
                 factors = torch.from_numpy(rows.advantages)
 
                 def backward(logprobs: torch.Tensor, factors: torch.Tensor = factors) -> None:
                     (logprobs * factors).sum().backward()
 
                 logprobs, entropies = engine.forward(model, rows, 0.7, True, backward)
-                found["logprobs"].append(logprobs.numpy())
-                found["entropies"].append(entropies.numpy())
+                found["logprobs"].append(logprobs.numpy().ravel())
+                found["entropies"].append(entropies.numpy().ravel())
         arrays = {key: np.concatenate(value) for key, value in found.items()}
         for key, parameter in model.module.named_parameters():
             arrays["grad/" + key] = parameter.grad.full_tensor().numpy()
