@@ -13,7 +13,7 @@ import yaml
 from prlc.compiler.calibrate_cases import cases
 from prlc.compiler.calibrate_fit import Prior, fit
 from prlc.compiler.calibrate_rows import Case, Row, Skipped, predicted
-from prlc.compiler.forecast_rates import rates_of
+from prlc.compiler.forecast_rates import RUNTIME, rates_of
 from prlc.schema import codec
 from prlc.schema.kernels import Band, Coefficient, Kernels
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 HOPPER = ("h100", "h200")  # one set of coefficients: both run the same kernels at their own rates
+OWN_SPREAD = 0.5  # how far the runtime's own coefficients may lie from those of like trainers
 OTHER_GPU_SPREAD = 0.3  # how far another GPU's coefficients may lie from Hopper's
 ENGINE = ("decode", "prefill", "prefill in a queue", "attention layer", "prefill throughput")
 UNFITTED = ("exchange", "collective", "GEMM")  # tables and the catalog's rates: their rows are checks
@@ -170,6 +171,8 @@ def _fit_engine(rows: Sequence[Row], prior: Kernels, outcomes: list[Outcome]) ->
 def _fit_trainer(rows: Sequence[Row], kernels: Kernels, gpu: str, outcomes: list[Outcome]) -> Kernels:
     training = [row for row in rows if row["phase"] == "train"]
     found = [c for c in cases(training, rates_of(kernels))[0] if c.quantity == "trainer"]
+    own = [c for c in found if c.group.startswith(f"{RUNTIME} ")]
+    found = [c for c in found if not c.group.startswith(f"{RUNTIME} ")]
     hopper = _fit([c for c in found if c.gpu in HOPPER], priors(kernels, ("trainer",)))
     made = with_values(kernels, hopper)
     for gpus in (HOPPER, *((other,) for other in sorted({c.gpu for c in found} - set(HOPPER)))):
@@ -185,7 +188,29 @@ def _fit_trainer(rows: Sequence[Row], kernels: Kernels, gpu: str, outcomes: list
             ]
         if gpu in gpus:
             made = whole
-    return made
+    return _with_runtime(made, own, outcomes)
+
+
+def _with_runtime(kernels: Kernels, own: Sequence[Case], outcomes: list[Outcome]) -> Kernels:
+    """The same with name@prlc beside each coefficient that the runtime's own rows move.
+
+    Left out, the runtime's rows are predicted by the coefficients of like trainers.
+    """
+    if not own:
+        return kernels
+    values = _fit(own, priors(kernels, ("trainer",), OWN_SPREAD))
+    before, after = rates_of(kernels), rates_of(with_values(kernels, values))
+    outcomes += [Outcome(c, predicted(c.terms, before), predicted(c.terms, after)) for c in own]
+    error = sum(abs(predicted(c.terms, after) / c.measured - 1) for c in own) / len(own)
+    added = {}
+    for name, held in kernels.trainer.items():
+        value = values[f"trainer.{name}"]
+        if "@" not in name and any(f"trainer.{name}" in c.terms for c in own) and value != held.value:
+            source = f"fitted to {len(own)} rows of the runtime itself; like trainers: {held.value:.4g}"
+            added[f"{name}@{RUNTIME}"] = Coefficient(
+                value=float(f"{value:.5g}"), unit=held.unit, source=source, residual=round(error, 4)
+            )
+    return dataclasses.replace(kernels, trainer={**kernels.trainer, **added})
 
 
 # --- what the residuals say
@@ -267,7 +292,7 @@ def _with_residuals(kernels: Kernels, prior: Kernels, outcomes: Sequence[Outcome
     def room(name: str) -> dict[str, Coefficient]:
         made = {}
         for key, c in getattr(kernels, name).items():
-            rest, full = getattr(prior, name)[key], f"{name}.{key}"
+            rest, full = getattr(prior, name).get(key, c), f"{name}.{key}"
             if c.spread and errors[full] and c.value != rest.value:
                 seen = f"fitted to {len(errors[full])} rows of {len(groups[full])} groups"
                 source = f"{seen}; before: {rest.value:.4g}, {rest.source}"

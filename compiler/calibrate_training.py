@@ -6,13 +6,21 @@ import re
 from typing import TYPE_CHECKING
 
 from prlc.compiler.calibrate_rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
+from prlc.compiler.forecast_rates import RUNTIME
 from prlc.compiler.forecast_trainer import TrainShape, attention_flops, features, gemm_params
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
     from prlc.compiler.forecast_rates import Rates
 
-SOFTWARE = {"PRL": "prime-rl", "TT": "torchtitan", "MBR": "megatron", "MBS": "megatron", "SMX": "megatron"}
+SOFTWARE = {
+    "PRL": "prime-rl",
+    "TT": "torchtitan",
+    "MBR": "megatron",
+    "MBS": "megatron",
+    "SMX": "megatron",
+    "PRLC": RUNTIME,
+}
 NVLINK = {"b200": 680e9, "rtx-a6000": 20e9}  # bytes/s a GPU; twice an H200's, and PCIe 4
 
 
@@ -96,6 +104,8 @@ def _batches(row: Row, dp: int, pp: int) -> tuple[int, float]:
 
 
 def _recompute(layout: str, megatron: bool) -> str:
+    if "no AC" in layout:
+        return "none"
     if "selective AC" in layout or "SAC" in layout:
         return "selective"
     if "full AC" in layout or "AC=Recompute" in layout or "full_recompute" in layout or "full recompute" in layout:

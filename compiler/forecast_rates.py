@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prlc.schema.hardware import Gpu
     from prlc.schema.kernels import Band, Curve, Kernels
 
-FRAMEWORK = "vllm"  # the engine of a bundle
+RUNTIME = "prlc"  # the trainer of a bundle: its own coefficients are name@prlc
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Rates:
 
     document: Kernels
     trainer: Mapping[str, float]
+    runtime: Mapping[str, float]  # the same, as a bundle's own trainer has them where it was measured
     decode: Mapping[str, float]
     prefill: Mapping[str, float]
     network: Mapping[str, float]
@@ -62,9 +63,12 @@ def rates_of(document: Kernels) -> Rates:
     def plain(room: Mapping[str, object]) -> dict[str, float]:
         return {name: coefficient.value for name, coefficient in room.items()}  # type: ignore[attr-defined]
 
+    trainer = plain(document.trainer)
+    own = {name: trainer.get(f"{name}@{RUNTIME}", value) for name, value in trainer.items() if "@" not in name}
     return Rates(
         document=document,
-        trainer=plain(document.trainer),
+        trainer=trainer,
+        runtime=own,
         decode=plain(document.decode),
         prefill=plain(document.prefill),
         network=plain(document.network),

@@ -243,7 +243,7 @@ def trainer_time(
 ) -> TrainerTime:
     """The parts of one step of `spec` on `mesh`."""
     shape = train_shape(spec, gpu, cluster, rates, mesh, load)
-    room = rates.trainer
+    room = rates.runtime
     raw = features(facts, gpu, rates, shape)
     found = {name: room[name] * value for name, value in raw.items()}
     for name in ("fsdp_intra", "fsdp_inter"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prlc.compiler.forecast_rates import RUNTIME
 from prlc.compiler.forecast_sync import PUBLISHED_WIDTH
 from prlc.schema.kernels import Band
 from prlc.schema.plan import Term
@@ -89,7 +90,8 @@ def _term(
 
 def _trainer(t: StepTime, facts: ModelFacts, layout: Layout) -> Term:
     band, s, mesh = t.rates.band("trainer"), t.trainer.shape, layout.trainer
-    room, whole = t.rates.document.trainer, t.trainer.seconds
+    document, whole = t.rates.document.trainer, t.trainer.seconds
+    room = {name: document.get(f"{name}@{RUNTIME}", document[name]) for name in t.trainer.terms}
     shown = [(name, value) for name, value in t.trainer.terms.items() if value >= HIDDEN * whole]
     rest = whole - sum(value for _, value in shown)
     beyond = " ".join(t.trainer.extrapolated)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("source", type=click.Path(exists=True, path_type=Path))
+@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Kernels file to write.")
 @click.option("--gpu", default="h200", show_default=True, help="GPU of the coefficients, for rows.")
 @click.option("--prior", default="prior", show_default=True, help="Kernels that a fit to rows starts from.")
@@ -21,17 +21,22 @@ if TYPE_CHECKING:
     "--spec", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Spec of the run, for a run folder."
 )
 @click.option("--predict", is_flag=True, help="Fit nothing: set the catalog's predictions beside the rows.")
-def calibrate(source: Path, output: Path | None, gpu: str, prior: str, spec: Path | None, predict: bool) -> None:
-    """Fit coefficients to SOURCE and print the residuals.
+def calibrate(
+    sources: tuple[Path, ...], output: Path | None, gpu: str, prior: str, spec: Path | None, predict: bool
+) -> None:
+    """Fit coefficients to SOURCES and print the residuals.
 
-    SOURCE is a CSV of measurements (columns of benchmarks/data/measurements.csv) or the folder of a finished run. A
+    SOURCES are CSVs of measurements (columns of benchmarks/data/measurements.csv) or the folder of a finished run. A
     spec names the file that -o writes: `kernels: FILE`.
     """
     if predict:
-        click.echo(_predicted(source), nl=False)
+        click.echo(_predicted(sources), nl=False)
         return
     name = output.stem if output else gpu
-    made = _from_run(source, spec, name) if source.is_dir() else _from_rows(source, gpu, prior, name)
+    folder = next((source for source in sources if source.is_dir()), None)
+    if folder is not None and len(sources) > 1:
+        raise click.UsageError(f"{folder} is a run folder: calibrate on it alone")
+    made = _from_run(folder, spec, name) if folder else _from_rows(sources, gpu, prior, name)
     if output is not None:
         from prlc.compiler.calibrate import to_yaml
 
@@ -39,35 +44,35 @@ def calibrate(source: Path, output: Path | None, gpu: str, prior: str, spec: Pat
         click.echo(f"wrote {output}")
 
 
-def _predicted(path: Path) -> str:
+def _predicted(paths: tuple[Path, ...]) -> str:
     from prlc import catalog
     from prlc.compiler import calibrate_report
     from prlc.compiler.calibrate import predict
     from prlc.compiler.calibrate_rows import read
 
     try:
-        rows = read(path)
+        rows = [row for path in paths for row in read(path)]
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     kernels = {name: catalog.kernels(name) for name in catalog.names("kernels") if name != "prior"}
     return calibrate_report.predictions_text(predict(rows, kernels)[0])
 
 
-def _from_rows(path: Path, gpu: str, prior: str, name: str) -> Kernels:
+def _from_rows(paths: tuple[Path, ...], gpu: str, prior: str, name: str) -> Kernels:
     from prlc import catalog
     from prlc.compiler import calibrate_report
     from prlc.compiler.calibrate import calibrate as fit
     from prlc.compiler.calibrate_rows import read
 
     try:
-        start, rows = catalog.kernels(prior), read(path)
+        start, rows = catalog.kernels(prior), [row for path in paths for row in read(path)]
         if gpu not in catalog.names("kernels"):
             raise click.UsageError(f"no GPU {gpu}; there are coefficients for {', '.join(catalog.names('kernels'))}")
     except (catalog.CatalogError, ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     found = fit(rows, start, gpu, name)
     if not found.outcomes:
-        raise click.UsageError(f"{path} has no row that the formulas price")
+        raise click.UsageError("no row that the formulas price")
     click.echo(calibrate_report.text(found), nl=False)
     return found.kernels
 

@@ -86,13 +86,14 @@ def test_a_run_that_is_too_short_says_so(tmp_path: Path) -> None:
 
 def test_the_command_writes_a_file_that_a_spec_names(tmp_path: Path) -> None:
     out = tmp_path / "kernels.yaml"
-    result = CliRunner().invoke(main, ["calibrate", str(DATA), "-o", str(out)])
+    own = str(DATA.parent / "own.csv")
+    result = CliRunner().invoke(main, ["calibrate", str(DATA), own, "-o", str(out)])
     assert result.exit_code == 0, result.output
     assert "trainer" in result.output
     assert "holds" in result.output
     written = catalog.kernels(out)
     assert (written.name, written.gpu) == ("kernels", "h200")
-    assert written.decode == catalog.kernels("h200").decode
+    assert (written.trainer, written.decode) == (catalog.kernels("h200").trainer, catalog.kernels("h200").decode)
     spec = yaml.safe_load(SPEC.read_text("utf-8"))
     own = tmp_path / "run.yaml"
     own.write_text(yaml.safe_dump({**spec, "kernels": "kernels.yaml"}), "utf-8")  # beside the spec
