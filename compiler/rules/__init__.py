@@ -98,6 +98,7 @@ from prlc.compiler.rules.staleness import episode_within_bound, lag_below_bound,
 from prlc.compiler.rules.trainable import runs_in_this_release
 from prlc.compiler.rules.workload import (
     environment_is_known,
+    environment_takes_its_arguments,
     limits_above_means,
     rollouts_have_turns,
     sampling_explores,
@@ -155,6 +156,7 @@ SPEC_RULES: tuple[SpecRule, ...] = (
     no_secret,
     shared_folders,
     environment_is_known,
+    environment_takes_its_arguments,
     degree_has_kernels,
     bounds_hold_one,
     stale_cap_is_used,

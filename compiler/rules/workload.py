@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,13 @@ if TYPE_CHECKING:
     from prlc.schema.diagnostics import Diagnostic
 
 SPREADS = ("turns", "new_tokens_per_turn", "output_tokens_per_turn", "tool_time", "prompt_tokens")
-# environments that come with prlc.runtime.environments; a test holds the two lists together
-ENVIRONMENTS = ("arithmetic", "copy", "lookup")
+# environments of prlc.runtime.environments.builtin with their arguments; a test holds the two together
+ENVIRONMENTS = {
+    "arithmetic": ("name", "seed"),
+    "copy": ("length", "name", "seed"),
+    "lookup": ("keys", "name", "seed", "values"),
+}
+VERIFIERS = "verifiers:"  # before the name of a taskset of the verifiers package
 
 
 @spec_rule(
@@ -156,7 +162,7 @@ def environment_is_known(resolved: Resolved) -> Iterator[Diagnostic]:
 
     Inequality: environment.id in (arithmetic, copy, lookup) or environment.id starts with "verifiers:"
     Source: prlc.runtime.environments, which refuses another name when the orchestrator starts.
-    Cure: one of the names, or your own environment installed in the runtime's venv by the time the job starts.
+    Cure: one of the names, or an environment of the verifiers package, installed in the runtime's venv.
     """
     name = resolved.spec.workload.environment.id
     if name not in ENVIRONMENTS and not name.startswith("verifiers:"):
@@ -165,6 +171,32 @@ def environment_is_known(resolved: Resolved) -> Iterator[Diagnostic]:
             f"no environment {name!r} comes with this release: the orchestrator will refuse it",
             resolved.span(("workload", "environment", "id")),
             label=f"known: {', '.join(ENVIRONMENTS)}, verifiers:<taskset>",
-            help=f"to run: environment: {{id: {ENVIRONMENTS[-1]}}}",
+            help=f"to run: id: lookup, or id: {VERIFIERS}{name}",
             severity="warning",
         )
+
+
+@spec_rule(
+    "PRL373",
+    refused={"workload": {"environment": {"id": "lookup", "args": {"key": 32}}}},
+    accepted={"workload": {"environment": {"id": "lookup", "args": {"keys": 32}}}},
+)
+def environment_takes_its_arguments(resolved: Resolved) -> Iterator[Diagnostic]:
+    """An environment of this release is given arguments that it has.
+
+    Inequality: every key of environment.args is an argument of the environment, for lookup, copy and arithmetic
+    Source: prlc.runtime.environments.builtin; another argument ends the orchestrator when it starts.
+    Cure: an argument that the environment has, or leave it out.
+    """
+    environment = resolved.spec.workload.environment
+    known = ENVIRONMENTS.get(environment.id)
+    for key in environment.args if known is not None else ():
+        if key not in (known or ()):
+            close = difflib.get_close_matches(str(key), known or (), n=1)
+            yield finding(
+                "PRL373",
+                f"environment {environment.id} has no argument {key!r}",
+                resolved.span(("workload", "environment", "args", key)),
+                label="unknown argument",
+                help=(f"did you mean {close[0]}? " if close else "") + f"arguments: {', '.join(known or ())}",
+            )

@@ -37,7 +37,7 @@ VALUES: dict[str, Any] = {
     "algorithm.max_inflight_groups": 40,
     "sequence.seq_len": 32768,
     "workload.environment.id": "copy",
-    "workload.environment.args": {"rounds": 3},
+    "workload.environment.args": {"keys": 32},
     "workload.max_turns": 20,
     "workload.max_output_tokens_per_turn": 900,
     "workload.prompt_tokens": {"mean": 5000},

@@ -5,11 +5,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from prlc.compiler import explain
 from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES, LayoutRule, SpecRule
 from prlc.compiler.rules.example import adjusted, layout_of, spec_text
 from prlc.compiler.rules.rule import Fragment
+from prlc.compiler.rules.workload import ENVIRONMENTS, VERIFIERS
+from prlc.schema import positions
 from prlc.schema.diagnostics import Diagnostic
 from prlc.schema.trainable import TRAINABLE
 
@@ -92,3 +95,69 @@ def test_trainable_models_are_those_of_the_trainer() -> None:
         if isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "FAMILIES"
     ]
     assert [[ast.literal_eval(key) for key in found.keys] for found in families] == [list(TRAINABLE)]
+
+
+def test_environments_are_those_of_the_runtime() -> None:
+    base = (ROOT / "runtime/environments/base.py").read_text()
+    builtin = next(
+        ast.literal_eval(node.value)
+        for node in ast.parse(base).body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "BUILTIN"
+    )
+    classes = {
+        node.name: node
+        for node in ast.parse((ROOT / "runtime/environments/builtin.py").read_text()).body
+        if isinstance(node, ast.ClassDef)
+    }
+
+    def arguments(name: str) -> set[str]:
+        node = classes[name]
+        own = {s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)}
+        return own.union(*(arguments(b.id) for b in node.bases if isinstance(b, ast.Name) and b.id in classes))
+
+    assert {name: arguments(kind) for name, kind in builtin.items()} == {
+        name: set(known) for name, known in ENVIRONMENTS.items()
+    }
+    assert f'VERIFIERS = "{VERIFIERS}"' in base
+
+
+def spans_of(text: str) -> dict[tuple[int, int], tuple[str | int, ...]]:
+    return {(span.line, span.col): path for path, span in positions.load(text, "run.yaml").value_spans.items()}
+
+
+def pasted(text: str, path: tuple[str | int, ...], value: object) -> str:
+    data = yaml.safe_load(text)
+    place = data
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return yaml.safe_dump(data, sort_keys=False)
+
+
+PASTE = re.compile(r"^([a-z_]+): (\[[^]]*\]|\{[^}]*\}|\S+?)(?:,| is | or |$)")
+
+
+@pytest.mark.parametrize("rule", SPEC_RULES, ids=lambda r: r.code)
+def test_a_help_line_of_the_underlined_key_can_be_pasted(rule: SpecRule) -> None:
+    text = spec_text(rule.refused)
+    (first, *_) = judge_spec(rule, rule.refused)
+    assert first.span is not None
+    path = spans_of(text)[(first.span.line, first.span.col)]
+    (cure,) = [note.text for note in first.notes if note.label == "help"]
+    match = PASTE.match(cure)
+    if match is None or match[1] != str(path[-1]):
+        return
+    mended = pasted(text, path, yaml.safe_load(match[2]))
+    found, diagnostics = resolve(mended, "run.yaml")
+    assert found is not None, diagnostics
+    left = [d for d in rule(found) if d.span is not None and spans_of(mended).get((d.span.line, d.span.col)) == path]
+    assert left == []
+
+
+def test_most_help_lines_can_be_pasted() -> None:
+    can = 0
+    for rule in SPEC_RULES:
+        (first, *_) = judge_spec(rule, rule.refused)
+        (cure,) = [note.text for note in first.notes if note.label == "help"]
+        can += bool(re.search(r"\b[a-z_]+: \S+", cure)) or "leave " in cure
+    assert can / len(SPEC_RULES) > 0.8
