@@ -50,7 +50,8 @@ def obstacles(config: Mapping[str, Any], *, cp: int, precision: str) -> tuple[st
 def _unknown_parts(config: Mapping[str, Any]) -> list[str]:
     scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
     rotary = scaling.get("rope_type") or scaling.get("type") or "default"
-    method = (config.get("quantization_config") or {}).get("quant_method")
+    quantization = config.get("quantization_config") or {}
+    method, blocks = quantization.get("quant_method"), quantization.get("weight_block_size")
     return [
         text
         for present, text in (
@@ -59,6 +60,7 @@ def _unknown_parts(config: Mapping[str, Any]) -> list[str]:
             (config.get("mlp_bias"), "mlp_bias"),
             (config.get("hidden_act", "silu") != "silu", f"activation {config.get('hidden_act')}"),
             (method not in (None, "fp8"), f"a checkpoint quantized with {method}"),
+            (method == "fp8" and list(blocks or ()) != [128, 128], "a checkpoint in fp8 without blocks of 128 x 128"),
         )
         if present
     ]

@@ -12,15 +12,20 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from prlc.runtime.ops.files import is_complete, publish_folder
-from prlc.runtime.trainer.model import Trainable
+from prlc.runtime.trainer.model import Trainable, read_config
 from safetensors import safe_open
 from safetensors.torch import save_file
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint import (
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+    QuantizedHuggingFaceStorageReader,
+)
 from torch.distributed.checkpoint._consolidate_hf_safetensors import (
     consolidate_safetensors_files_on_every_rank,
 )
 from torch.distributed.tensor import DTensor
 
+INDEX = "model.safetensors.index.json"
 IGNORED = (".rotary_emb.inv_freq", "_scale_inv")
 COPIED = (
     "tokenizer*",
@@ -37,7 +42,16 @@ def load_weights(model: Trainable, folder: Path) -> None:
     state = model.module.state_dict()
     named = model.adapter.to_hf(state)
     _check_names(named, folder, len(model.config.layers))
-    dcp.load(named, storage_reader=HuggingFaceStorageReader(str(folder)))
+    dcp.load(named, storage_reader=_reader(Path(folder)))
+
+
+def _reader(folder: Path) -> Any:
+    """Reads weights as they are, or those in fp8 blocks with their scales multiplied in."""
+    if "quantization_config" not in read_config(folder):
+        return HuggingFaceStorageReader(str(folder))
+    if not (folder / INDEX).is_file():
+        raise ValueError(f"{folder}: weights in fp8 are read by {INDEX}, which is missing")
+    return QuantizedHuggingFaceStorageReader(str(folder), target_dtype=torch.float32, block_size=128)
 
 
 def _check_names(named: dict[str, Any], folder: Path, layers: int) -> None:
@@ -58,7 +72,7 @@ def _check_names(named: dict[str, Any], folder: Path, layers: int) -> None:
 
 def checkpoint_names(folder: Path) -> set[str]:
     """Names of all tensors of a folder's safetensors files, from the index where there is one."""
-    index = Path(folder) / "model.safetensors.index.json"
+    index = Path(folder) / INDEX
     if index.is_file():
         return set(json.loads(index.read_text())["weight_map"])
     names: set[str] = set()
@@ -124,7 +138,8 @@ def _write_shared(named: dict[str, Any], folder: Path, world: int) -> None:
 
 def _copy_rest(base: Path, folder: Path, dtype: str) -> None:
     config = json.loads((base / "config.json").read_text())
-    config.pop("torch_dtype", None)
+    for outdated in ("torch_dtype", "quantization_config"):
+        config.pop(outdated, None)
     config["dtype"] = dtype
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for pattern in COPIED:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 VOCABULARY, EXPERTS, TOP_K = 64, 16, 4
-# dp_replicate, dp_shard, cp, ep; the first keeps activations, the others recompute them all
-LAYOUTS = [(1, 1, 1, 1), (1, 2, 1, 2), (1, 1, 2, 1), (1, 4, 1, 4), (1, 2, 2, 2)]
-RARER = [(1, 2, 1, 1), (1, 1, 2, 2), (2, 2, 1, 2), (1, 1, 4, 2)]  # for one family of a kind
-REPRESENTATIVES = ("llama", "qwen3_moe", "deepseek_v3", "glm_moe_dsa")
+# dp_replicate, dp_shard, cp, ep (1 for a dense model); the first keeps activations, the others recompute them all
+LAYOUTS = [(1, 1, 1, 1), (1, 2, 1, 2), (1, 2, 2, 2)]
+RARER = [(1, 4, 1, 4), (2, 2, 1, 2), (1, 1, 4, 2)]  # for one family of a kind
+REPRESENTATIVES = ("qwen3_moe", "glm_moe_dsa")
 PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 YARN = {
     "rope_type": "yarn",
@@ -179,7 +179,7 @@ def label(layout: tuple[int, int, int, int]) -> str:
 def layouts_of(kind: str) -> list[tuple[int, int, int, int]]:
     """Layouts that a family is tried in."""
     tried = [*LAYOUTS, *(RARER if kind in REPRESENTATIVES else [])]
-    return [layout for layout in tried if layout[3] == 1 or TINY[kind][2]]
+    return [layout if TINY[kind][2] else (*layout[:3], 1) for layout in tried]
 
 
 def load(folder: Path) -> Any:
@@ -211,6 +211,30 @@ def write(kind: str, folder: Path) -> None:
             elif "inv_freq" not in label:
                 tensor.normal_(std=0.08)
         model.save_pretrained(folder)
+
+
+def write_blocks(source: Path, folder: Path) -> dict[str, Any]:
+    """The checkpoint with linear weights in fp8 blocks of 128 x 128, as DeepSeek-V3 has them; the values meant."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    stored, meant = {}, {}
+    for name, weight in load_file(source / "model.safetensors").items():
+        stored[name] = meant[name] = weight
+        if name.endswith("_proj.weight"):
+            assert max(weight.shape) <= 128
+            scale = (weight.abs().max() / 448.0).reshape(1, 1)
+            stored[name] = (weight / scale).to(torch.float8_e4m3fn)
+            stored[name.replace(".weight", ".weight_scale_inv")] = scale
+            meant[name] = stored[name].float() * scale
+    folder.mkdir()
+    save_file(stored, folder / "model.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(stored, "model.safetensors")}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    config = json.loads((source / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (folder / "config.json").write_text(json.dumps(config))
+    return meant
 
 
 def force_routing(model: Any, routed: Any) -> None:

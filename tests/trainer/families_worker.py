@@ -18,6 +18,21 @@ import torch
 torch.set_num_threads(1)
 
 
+def settings_of(base: Path, kind: str, layout: tuple[int, int, int, int]) -> Any:
+    """A trainer's settings in a layout."""
+    from prlc.schema.trainer import Parallel
+
+    from tests.trainer.samples import settings
+
+    replicate, shard, cp, ep = layout
+    return replace(
+        settings(base),
+        model_type=kind,
+        parallel=Parallel(dp_replicate=replicate, dp_shard=shard, cp=cp, ep=ep),
+        activation_checkpoint="none" if layout == (1, 1, 1, 1) else "full",
+    )
+
+
 def run(base: Path, kind: str, layout: tuple[int, int, int, int], device: Any) -> tuple[Any, dict[str, Any]]:
     """The model and its log probabilities by token, gradients and misrouted tokens, natural and replayed."""
     import torch.distributed as dist
@@ -27,20 +42,14 @@ def run(base: Path, kind: str, layout: tuple[int, int, int, int], device: Any) -
     from prlc.runtime.trainer.head import asking
     from prlc.runtime.trainer.model import build_model
     from prlc.runtime.trainer.packing import fill_rows, plan_rows
-    from prlc.schema.trainer import Parallel
 
     from tests.trainer.families import TINY
-    from tests.trainer.samples import make_batch, settings
+    from tests.trainer.samples import make_batch
 
-    replicate, shard, cp, ep = layout
+    cp = layout[2]
     batch = make_batch(1, samples=6, layers=max(1, TINY[kind][2]))
     batch.advantages = np.arange(len(batch.tokens), dtype=np.float32)  # says which token a label is
-    config = replace(
-        settings(base),
-        model_type=kind,
-        parallel=Parallel(dp_replicate=replicate, dp_shard=shard, cp=cp, ep=ep),
-        activation_checkpoint="none" if layout == (1, 1, 1, 1) else "full",
-    )
+    config = settings_of(base, kind, layout)
     model = build_model(config, base, device)
     weights.load_weights(model, base)
     rank, size = model.data_rank
@@ -98,6 +107,7 @@ def run_layout(folder: Path, kinds: list[str], layout: tuple[int, int, int, int]
     """One process of a layout: write {kind}_{layout}.npz and publish."""
     import torch.distributed as dist
     from prlc.runtime.trainer import titan, weights
+    from prlc.runtime.trainer.model import build_model
 
     from tests.trainer.families import label, layouts_of
 
@@ -117,6 +127,11 @@ def run_layout(folder: Path, kinds: list[str], layout: tuple[int, int, int, int]
                 arrays |= {f"hf_{replay}/{k}": v.contiguous().numpy() for k, v in named.items()}
         if rank == 0:
             np.savez(folder / f"{kind}_{label(layout)}.npz", **arrays)
+    if layout in ((1, 1, 1, 1), (1, 2, 1, 2)):
+        config = settings_of(folder / "blocks", "glm4_moe", layout)
+        model = build_model(config, folder / "blocks", device)
+        weights.load_weights(model, folder / "blocks")
+        weights.publish(model, folder / "blocks", folder / f"blocks_{label(layout)}", "float32")
     dist.barrier()
     dist.destroy_process_group()
 
@@ -126,10 +141,10 @@ def main(folder: Path, kinds: list[str]) -> int:
     os.environ |= {"PRLC_TRAINER_DEVICE": "cpu", "GLOO_SOCKET_IFNAME": "lo"}
     from prlc.runtime.trainer import model  # noqa: F401
 
-    from tests.trainer.families import LAYOUTS, RARER
+    from tests.trainer.families import layouts_of
 
     fork = multiprocessing.get_context("fork")
-    for layout in [*LAYOUTS, *RARER]:
+    for layout in dict.fromkeys(layout for kind in kinds for layout in layouts_of(kind)):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

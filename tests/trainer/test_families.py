@@ -23,11 +23,14 @@ ALONE = label(LAYOUTS[0])
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tests.trainer.families import write
+    import torch
+
+    from tests.trainer.families import write, write_blocks
 
     out = tmp_path_factory.mktemp("families")
     for kind in KINDS:
         write(kind, out / kind)
+    torch.save(write_blocks(out / "glm4_moe", out / "blocks"), out / "meant.pt")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.trainer.families_worker", str(out), ",".join(KINDS)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900, check=False)
@@ -38,6 +41,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def load(results: Path, kind: str, layout: str) -> dict[str, Any]:
     with np.load(results / f"{kind}_{layout}.npz") as arrays:
         return dict(arrays)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """All tensors of a checkpoint."""
+    from safetensors.torch import load_file
+
+    return {k: v for path in sorted(folder.glob("*.safetensors")) for k, v in load_file(path).items()}
 
 
 def furthest(a: Any, b: Any) -> float:
@@ -88,16 +98,24 @@ def test_transformers_computes_the_same(results: Path, kind: str, replay: str) -
 def test_checkpoint_comes_back_as_it_was(results: Path, kind: str, layout: str) -> None:
     """Names, shapes, dtypes and values."""
     import torch
-    from safetensors.torch import load_file
-
-    def read(folder: Path) -> dict[str, Any]:
-        return {k: v for path in sorted(folder.glob("*.safetensors")) for k, v in load_file(path).items()}
 
     before, after = read(results / kind), read(results / f"{kind}_{layout}")
     assert set(before) == set(after)
     for name, value in before.items():
         assert after[name].dtype == value.dtype, name
         assert torch.equal(after[name], value), name
+
+
+@pytest.mark.parametrize("layout", [ALONE, "1_2_1_2"])
+def test_fp8_blocks_are_read(results: Path, layout: str) -> None:
+    import torch
+
+    meant, found = torch.load(results / "meant.pt"), read(results / f"blocks_{layout}")
+    assert set(found) == set(meant)
+    assert sum(name.endswith("_proj.weight") for name in meant) > 50
+    for name, value in meant.items():
+        assert torch.equal(found[name], value), name
+    assert "quantization_config" not in (results / f"blocks_{layout}" / "config.json").read_text()
 
 
 @pytest.mark.parametrize(("kind", "layout"), OTHERS)
