@@ -9,7 +9,7 @@ import pytest
 from tests.slurm.cluster import unavailable
 from tests.slurm.faults import CASES, lab_for
 
-QUICK = ("engine-killed", "trainer-killed", "early-failure", "second-submit", "two-runs", "time-limit")
+QUICK = ("engine-killed", "trainer-killed", "early-failure", "second-submit", "time-limit")
 
 
 @pytest.mark.slurm
