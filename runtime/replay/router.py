@@ -28,6 +28,7 @@ class ReplayRouter(TokenChoiceTopKRouter):
     def __init__(self, config: Any) -> None:
         super().__init__(config)
         self.replay_ids: torch.Tensor | None = None
+        self.incomplete = True  # some of replay_ids are -1
         self.recorded: list[torch.Tensor] | None = None
         self.cp: Any = None
 
@@ -49,10 +50,9 @@ class ReplayRouter(TokenChoiceTopKRouter):
         logits = logits.float()
         scores = torch.sigmoid(logits) if self.score_func == "sigmoid" else F.softmax(logits, dim=-1)
         ids: Any = self.replay_ids
-        missing = bool((ids < 0).any())
         if isinstance(scores, DTensor):
             ids = DTensor.from_local(ids, scores.device_mesh, scores.placements, run_check=False)
-        if missing:
+        if self.incomplete:
             with torch.no_grad():
                 choice = scores if expert_bias_E is None else scores + expert_bias_E
                 if self.num_expert_groups is not None:
@@ -98,9 +98,13 @@ def replaying(model: Any, ids: Sequence[torch.Tensor] | None) -> Iterator[None]:
     found = routers(model)
     if ids is not None and len(ids) != len(found):
         raise ValueError(f"{len(ids)} recorded layers for {len(found)} routers")
-    for router, layer in zip(found, ids or [None] * len(found), strict=True):
-        whole = layer is None or router.cp is None
-        router.replay_ids = layer if whole else sequence_part(layer, router.cp, fill=-1)
+    layers: list[Any] = [None] * len(found) if ids is None else list(ids)
+    if ids is not None and found and found[0].cp is not None:
+        layers = [sequence_part(layer, found[0].cp, fill=-1) for layer in layers]
+    # asked once for all layers: each answer waits for the device
+    incomplete = bool(torch.stack([(layer < 0).any() for layer in layers]).any()) if ids else False
+    for router, layer in zip(found, layers, strict=True):
+        router.replay_ids, router.incomplete = layer, incomplete
     try:
         yield
     finally:
