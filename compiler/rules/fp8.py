@@ -34,7 +34,7 @@ def fp8_blocks_fill_the_weights(resolved: Resolved) -> Iterator[Diagnostic]:
     Source: torchao 0.18 blockwise fp8 grouped GEMM and DeepGEMM: K and N are multiples of 128 (SM90 recipe).
     Cure: trainer.precision: bf16.
     """
-    if resolved.spec.trainer.precision != "fp8":
+    if resolved.spec.trainer.precision != "fp8" or resolved.gpu.device == "cpu":
         return
     for name, keys in WIDTHS:
         width = getattr(resolved.facts, name)

@@ -51,7 +51,7 @@ def degrees_make_the_world(resolved: Resolved) -> Iterator[Diagnostic]:
     whole = "dp_shard" in given and ("cp" in given or product in possible)
     # dp_replicate that is left to auto is 1; dp_shard takes what the others leave
     fits = [n for n in possible if (n == product if whole else n % product == 0)]
-    if fits:
+    if fits or (resolved.gpu.device == "cpu" and given.get("dp_shard", 1) > max(possible)):  # PRL318 says it better
         return
     shown = " x ".join(f"{name} {value}" for name, value in given.items())
     near = sorted(possible, key=lambda n: (abs(n - product), n))[:3]

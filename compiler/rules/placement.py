@@ -35,7 +35,7 @@ def nodes_on_the_cluster(resolved: Resolved) -> Iterator[Diagnostic]:
             label=f"{asked} > {there}",
             rule="nodes <= cluster nodes",
             help=f"nodes: {there}",
-            related=of_cluster(resolved, ("nodes",), f"{there} nodes"),
+            related=of_cluster(resolved, ("nodes",), f"nodes: {there}"),
         )
 
 
@@ -62,7 +62,7 @@ def launcher_reaches_the_nodes(resolved: Resolved) -> Iterator[Diagnostic]:
             label=f"{nodes} nodes, must be 1",
             rule="target == local => 1 node",
             help="nodes: 1" if target == "auto" else "target: auto, or nodes: 1",
-            related=of_cluster(resolved, ("nodes",), f"{cluster.nodes} nodes"),
+            related=of_cluster(resolved, ("nodes",), f"nodes: {cluster.nodes}"),
         )
     if effective == "slurm" and cluster.launcher == "local":
         yield finding(
@@ -109,12 +109,12 @@ def apart_needs_nodes(resolved: Resolved) -> Iterator[Diagnostic]:
     if budget < least:
         yield finding(
             "PRL326",
-            f"trainer, prefill and decode need {least} nodes, and there are {budget}",
+            f"trainer, prefill and decode need {least} nodes, and the plan may use {budget}",
             span,
             label=f"{budget} < {trainer} + {least - trainer}",
             rule="nodes >= trainer nodes + prefill nodes + decode nodes",
-            help="disaggregate: auto",
-            related=of_cluster(resolved, ("nodes",), f"{resolved.cluster.nodes} nodes"),
+            help="disaggregate: auto" + (", and leave prefill_nodes and decode_nodes out" if held else ""),
+            related=of_cluster(resolved, ("nodes",), f"nodes: {resolved.cluster.nodes}"),
         )
 
 
