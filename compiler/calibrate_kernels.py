@@ -39,7 +39,7 @@ def gemm_case(row: Row) -> Case:
     width = WIDTH.get(row["precision"])
     if "grouped" in row["model"] or not (shape or cube) or width is None:
         raise Unsupported(f"no formula predicts {row['model']}")
-    m, n, k = (int(part) for part in shape.groups()) if shape else (int(cube[1]),) * 3  # type: ignore[index,union-attr]
+    m, n, k = (int(part) for part in shape.groups()) if shape else (int(cube[1]),) * 3  # type: ignore[index]
     gpu, flops = gpu_of(row), 2.0 * m * n * k
     rate = gpu.fp8_dense if width == 1 and gpu.fp8_dense else gpu.bf16_dense
     moved = (n * k + m * k) * width + 2 * m * n
