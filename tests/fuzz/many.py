@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.many 10000`: that many changed specs; what is wrong by its place, and the slowest plan."""
+"""`python -m tests.fuzz.many 10000 [SEED]`: that many changed specs, what is wrong by its place, the slowest plan."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import time
 import traceback
 from collections import Counter
 
-from hypothesis import Phase, given
+from hypothesis import Phase, given, seed, settings
 
 from tests.fuzz.mutations import specs
 from tests.fuzz.test_specs import BASES, judge, tried
 
 
-def main(count: int) -> int:
+def main(count: int, start: int) -> int:
     """1 where anything is wrong."""
     wrong: dict[str, tuple[str, str]] = {}
     times, counts, began = [0.0], Counter[str](), time.monotonic()
 
-    @tried(count, Phase.generate)
+    @seed(start)
+    @settings(tried(count, Phase.generate), derandomize=False)
     @given(specs(BASES))
     def one(spec: tuple[str, str]) -> None:
         counts["specs"] += 1
@@ -40,4 +41,5 @@ def main(count: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    numbers = [int(word) for word in sys.argv[1:]]
+    sys.exit(main(*(numbers + [10_000, 0][len(numbers) :])))
