@@ -13,7 +13,7 @@ from prlc.schema import codec
 QWEN3_MOE = {
     "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "vocab_size": 64, "hidden_size": 128,
     "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "head_dim": 32, "num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 64,
+    "head_dim": 32, "num_experts": 64, "num_experts_per_tok": 4, "moe_intermediate_size": 32,
     "decoder_sparse_step": 1, "mlp_only_layers": [], "max_position_embeddings": 512,
     "tie_word_embeddings": False, "dtype": "float32",
 }  # fmt: skip
