@@ -107,7 +107,8 @@ def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[s
     weight_passes = gemm_passes - LORA_SAVES if s.lora else gemm_passes
     memory = gpu.memory_bandwidth
     head_passes = (4.0 if s.fused_head else 3.0) - (LORA_SAVES if s.lora else 0)
-    scores = attention_flops(facts, s.context, 0.0) / s.context  # a token
+    context = max(1.0, s.context)
+    scores = attention_flops(facts, context, 0.0) / context  # a token
     moved = 2 * tokens * facts.layers * (RESIDUAL * facts.hidden + split_width(facts))
     found = {
         "gemm": 2 * tokens * (dense - head) * weight_passes / rate / ways,
