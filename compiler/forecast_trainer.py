@@ -132,7 +132,7 @@ def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[s
         found["lora"] = found["elementwise"]
     if facts.index_topk:
         found["indexer"] = (
-            indexer_flops(facts, s.context, 0.0) / s.context * tokens * (attention_passes - 1) / rate / ways
+            indexer_flops(facts, context, 0.0) / context * tokens * (attention_passes - 1) / rate / ways
         )
     if facts.linear_layers:
         # a recurrent layer's chunked scan moves its state and its inputs; priced as memory traffic
