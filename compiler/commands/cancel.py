@@ -13,7 +13,7 @@ from prlc.compiler.commands.common import FOLDER
 @click.command()
 @click.argument("bundle", type=FOLDER)
 def cancel(bundle: Path) -> None:
-    """Stop the run of BUNDLE: scancel of its job, or an interrupt of its run.sh. Submit it again to go on."""
+    """Stop the run of BUNDLE: scancel of its job, or TERM to its run.sh. Submit it again to go on."""
     from prlc.compiler.commands.job import client, job_state, process_alive, run_of
 
     run = run_of(bundle)
@@ -32,5 +32,5 @@ def cancel(bundle: Path) -> None:
         raise click.ClickException(f"it runs on {owner.get('host')}: cancel it there")
     if not alive:
         raise click.ClickException(f"process {owner['pid']} does not run any more")
-    os.kill(int(owner["pid"]), signal.SIGINT)
+    os.kill(int(owner["pid"]), signal.SIGTERM)  # a shell that was started in the background ignores SIGINT
     click.echo(f"process {owner['pid']}: told to stop")

@@ -90,7 +90,7 @@ def test_the_same_commands_on_one_machine(tmp_path: Path) -> None:
         assert prlc("logs", where, "orchestrator-0", "--lines", "1").stdout == "up\n"
         assert "it has: engine-0" in prlc("logs", where, "router-0").stderr
         assert prlc("cancel", where).returncode == 0
-        assert run.wait(LIMIT) == 130
+        assert run.wait(LIMIT) == 143
         assert "does not run any more" in prlc("cancel", where).stderr
         assert "ended" in prlc("status", where).stdout
     finally:
