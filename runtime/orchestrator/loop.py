@@ -21,6 +21,7 @@ from prlc.runtime.orchestrator.ledger import Ledger
 from prlc.runtime.orchestrator.rollout import Sample, Tokenizer
 from prlc.runtime.orchestrator.statistics import statistics
 from prlc.runtime.orchestrator.updates import update_engines
+from prlc.runtime.transport.retire import retire_batches
 from prlc.schema.orchestrator import OrchestratorConfig
 
 MOST_FAILURES = 200  # times that groups were lost in a row, with none finished between
@@ -89,6 +90,7 @@ class Loop:
         self.version = self._newest_version()
         if self.version:
             await self._update()
+        await self._retire()
         while self.step < self.config.max_steps:
             await self._watch()
             self._fill()
@@ -122,6 +124,7 @@ class Loop:
             self.version, self.since = newest, time.monotonic()
             await self.dispatcher.cancel_stale(self.step + 1)
             await self._update()
+            await self._retire()
             every = self.config.evaluation.every_steps
             due = every and newest // every > before // every  # versions may be skipped
             if due and newest < self.config.max_steps and self._idle():
@@ -137,6 +140,9 @@ class Loop:
     async def _bring(self, slots: list[Slot]) -> None:
         folder = self.paths.policy(self.version) if self.version else self.base
         await update_engines(slots, self.version, folder, self.config.admin_deadline, self._engine_failed)
+
+    async def _retire(self) -> None:
+        await asyncio.to_thread(retire_batches, self.paths.batches, self.paths.checkpoints)
 
     def _revive(self) -> None:
         """Bring back lost engines, each beside the loop: one that hangs must not hold up the others."""

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from prlc.runtime.ops.files import complete_numbers, newest_complete, publish_folder
+from prlc.runtime.transport.retire import remove_steps
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 STATE = "trainer.json"
@@ -25,7 +26,8 @@ def save_checkpoint(final: Path, module: Any, optimizer: torch.optim.Optimizer, 
         return
     temporary = final.with_name(f".{final.name}.partial")
     if rank == 0:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for left in final.parent.glob(".step_*.partial"):  # of any step: a stop may have asked for one that is not due
+            shutil.rmtree(left, ignore_errors=True)
         temporary.mkdir(parents=True)
     dist.barrier()
     model_state, optimizer_state = get_state_dict(module, optimizer)
@@ -52,7 +54,4 @@ def load_newest(folder: Path, module: Any, optimizer: torch.optim.Optimizer) -> 
 def retire_checkpoints(folder: Path, keep: int) -> None:
     """Delete all but the newest `keep` complete checkpoints; 0 keeps all. Raises OSError."""
     steps = list(complete_numbers(folder))
-    for step in steps[: max(0, len(steps) - keep)] if keep else []:
-        path = folder / f"step_{step:08d}"
-        (path / "COMPLETE").unlink(missing_ok=True)
-        shutil.rmtree(path)
+    remove_steps(folder, steps[: max(0, len(steps) - keep)] if keep else [])

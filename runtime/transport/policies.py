@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from prlc.runtime.ops.files import complete_numbers
+from prlc.runtime.transport.retire import remove_steps
 
 
 def newest_policy(folder: Path) -> int:
@@ -14,14 +14,8 @@ def newest_policy(folder: Path) -> int:
 
 
 def retire_policies(folder: Path, keep: int, protected: set[int]) -> list[int]:
-    """Delete published versions but the newest `keep` and the protected ones; answers those deleted.
-
-    COMPLETE goes first, so that no reader takes a folder that is going away for a whole one. Raises OSError.
-    """
+    """Delete published versions but the newest `keep` and the protected ones; answers those deleted. Raises OSError."""
     versions = list(complete_numbers(folder))
     gone = [version for version in versions[: max(0, len(versions) - keep)] if version not in protected]
-    for version in gone:
-        path = folder / f"step_{version:08d}"
-        (path / "COMPLETE").unlink(missing_ok=True)
-        shutil.rmtree(path)
+    remove_steps(folder, gone)
     return gone

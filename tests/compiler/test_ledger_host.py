@@ -9,6 +9,7 @@ import pytest
 from prlc import catalog
 from prlc.catalog.replay import replay_bytes
 from prlc.compiler.layout import EngineLayout, Layout, StoreLayout, TrainerLayout
+from prlc.compiler.ledger_files import AHEAD, kept_batches
 from prlc.compiler.ledger_host import host_ledgers
 from prlc.compiler.ledger_nodes import pinned, rollout_tokens
 from prlc.compiler.resolve import resolve
@@ -131,8 +132,25 @@ def test_files_of_a_run_count_what_is_kept_and_what_is_being_written() -> None:
     assert (files.resource, files.capacity) == ("filesystem", 0)
     assert part(files, "checkpoints") == QWEN.total_params * 12 * 5
     assert part(files, "published policies") == QWEN.total_params * 2 * (3 + 4 + 2)
+    one = 128 * rollout_tokens(spec()) * (17 + replay_bytes(QWEN).kept + 1)
+    assert part(files, "batches") == (4 * 20 + 2) * one
     stated = dataclasses.replace(CLUSTER, filesystem=10**15)
     assert host_ledgers(spec(), QWEN, stated, layout(mesh()))[-1].capacity == 10**15
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "keep"), [(97, 5, 2), (100, 5, 1), (60, 20, 3), (30, 20, 2), (7, 20, 2), (97, 5, 0)]
+)
+def test_batches_kept_are_the_most_that_a_run_holds(steps: int, every: int, keep: int) -> None:
+    """Against a run step by step: the orchestrator ships as far ahead as it may, then retires."""
+    most, checkpoints = 0, list[int]()
+    for version in range(steps + 1):
+        oldest = checkpoints[0] if checkpoints else 0
+        shipped = min(steps, version + AHEAD)
+        most = max(most, shipped - oldest)
+        if version and (version % every == 0 or version == steps):
+            checkpoints = [*checkpoints, version][-keep:] if keep else [*checkpoints, version]
+    assert kept_batches(steps, every, keep)[0] == most
 
 
 def test_a_host_ledger_that_does_not_fit_names_its_cure() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prlc.runtime.environments.base import load
 from prlc.runtime.environments.words import VOCABULARY
-from prlc.runtime.ops.files import write_atomic
+from prlc.runtime.ops.files import complete_numbers, write_atomic
 from prlc.runtime.ops.run_paths import RunPaths
 from prlc.runtime.orchestrator import state
 from prlc.runtime.orchestrator.advantages import advantages
@@ -172,6 +172,22 @@ def test_resume_counts_once_and_marks_lost(tmp_path: Path) -> None:
     assert "load 3" in again.slots[0].engine.calls  # type: ignore[attr-defined]
     assert notes.events[-1][0] == "orchestrator_done"
     assert any(name == "evaluation" for name, _ in notes.events)
+
+
+def test_resume_after_batches_were_removed(tmp_path: Path) -> None:
+    paths, shipped, notes = RunPaths(tmp_path), [], Notes()
+    publish(paths.checkpoint(5))  # covers all that this life ships
+    asyncio.run(asyncio.wait_for(loop_of(paths, [Slot(Scripted("a"))], shipped, notes, max_steps=4).run(), 60))
+    assert list(complete_numbers(paths.batches)) == [4]  # the newest names the state
+    before = state.newest(paths)
+    assert before is not None
+    assert before.step == 4
+    again = loop_of(paths, [Slot(Scripted("b"))], shipped, notes, max_steps=8)
+    assert (again.step, again.ledger.trained) == (4, 32)
+    asyncio.run(asyncio.wait_for(again.run(), 60))
+    assert [step for step, _ in shipped] == [1, 2, 3, 4, 5, 6, 7, 8]  # Notes checks the sums at each
+    assert again.ledger.trained == 64
+    assert list(complete_numbers(paths.batches)) == [6, 7, 8]
 
 
 def group(ledger: Ledger, version: int, rewards: list[float]) -> list[Sample]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from prlc.runtime.ops.files import mark_complete
+from prlc.runtime.ops.files import complete_numbers, mark_complete
+from prlc.runtime.trainer.checkpoint import retire_checkpoints
 from prlc.runtime.transport.batches import BatchError, read_batch, wait_for_batch, write_batch
 from prlc.runtime.transport.policies import newest_policy, retire_policies
+from prlc.runtime.transport.retire import retire_batches
 
 from tests.trainer.samples import make_batch
 
@@ -59,3 +64,60 @@ def test_policies_retire_but_protected_stay(tmp_path: Path) -> None:
         mark_complete(tmp_path / f"step_{version:08d}")
     assert retire_policies(tmp_path, 2, {3}) == [1, 2, 4]
     assert newest_policy(tmp_path) == 6
+
+
+def steps(folder: Path, numbers: list[int]) -> Path:
+    for number in numbers:
+        path = folder / f"step_{number:08d}"
+        path.mkdir(parents=True)
+        (path / "data").write_text("x")
+        mark_complete(path)
+    return folder
+
+
+def test_batches_stay_that_a_kept_checkpoint_would_train(tmp_path: Path) -> None:
+    batches = steps(tmp_path / "batches", [1, 2, 3, 4, 5, 6])
+    assert retire_batches(batches, tmp_path / "checkpoints") == []
+    checkpoints = steps(tmp_path / "checkpoints", [2, 4])
+    (checkpoints / "step_00000006").mkdir()  # one in writing does not count
+    assert retire_batches(batches, checkpoints) == [1, 2]
+    assert list(complete_numbers(batches)) == [3, 4, 5, 6]
+    retire_checkpoints(checkpoints, 1)
+    assert list(complete_numbers(checkpoints)) == [4]
+    assert retire_batches(batches, checkpoints) == [3, 4]
+    steps(checkpoints, [8])
+    retire_checkpoints(checkpoints, 1)
+    assert retire_batches(batches, checkpoints) == [5]  # the newest stays
+    assert sorted(path.name for path in batches.iterdir()) == ["step_00000006"]
+
+
+@pytest.mark.parametrize("point", ["rename", "fsync", "first file", "last file"])
+def test_a_kill_while_batches_go_leaves_none_half_there(tmp_path: Path, point: str) -> None:
+    """A process of its own kills itself at each point; what is left is a whole batch or none, and goes next time."""
+    batches = steps(tmp_path / "batches", [1, 2, 3])
+    checkpoints = steps(tmp_path / "checkpoints", [2])
+    script = f"""
+import os, shutil, signal
+from pathlib import Path
+from prlc.runtime.transport import retire
+def die(*args, **named):
+    os.kill(os.getpid(), signal.SIGKILL)
+def half(path, **named):
+    os.unlink(sorted(Path(path).iterdir())[{0 if point == "first file" else 1}])
+    die()
+point = {point!r}
+if point == "rename":
+    retire.os.replace = die
+elif point == "fsync":
+    retire.fsync_folder = die
+else:
+    shutil.rmtree = half
+retire.retire_batches(Path({str(batches)!r}), Path({str(checkpoints)!r}))
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False, timeout=60).returncode == -signal.SIGKILL
+    left = list(complete_numbers(batches))
+    assert left == ([1, 2, 3] if point == "rename" else [2, 3])
+    for number in left:
+        assert (batches / f"step_{number:08d}" / "data").read_text() == "x"
+    assert retire_batches(batches, checkpoints) == left[:-1]
+    assert sorted(path.name for path in batches.iterdir()) == ["step_00000003"]
