@@ -400,8 +400,8 @@ test suite. On a node that is gone Slurm's own patience (SlurmdTimeout, 8 s here
 The real runtime of the tiny model on the same cluster loses its engine to kill -9 in
 `tests/slurm/test_tiny_bundle.py`: it is restarted alone, rejoins, and the run ends. On one machine (2026-11-30, ten
 steps, a checkpoint every two) a trainer rank and then the orchestrator were killed with -9: both attempts ended with
-status 75, the run went on from steps 2 and 6 and ended in the third; of 848 rollouts generated 640 were trained and 208 dropped,
-128 of them as lost on restart.
+status 75, the run went on from steps 2 and 6 and ended in the third; of 848 rollouts generated 640 were trained and
+208 dropped, 128 of them as lost on restart.
 
 | case | what happens | what was seen | s |
 | --- | --- | --- | --- |
