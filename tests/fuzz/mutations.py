@@ -54,7 +54,7 @@ def changed_data(draw: st.DrawFn, base: dict[str, Any]) -> str:
         elif action == "add":
             holder = place[last] if isinstance(place[last], dict) else place
             if isinstance(holder, dict):
-                holder[draw(st.sampled_from(KEYS))] = draw(st.sampled_from(ODD))
+                holder[draw(st.sampled_from(KEYS))] = copy.deepcopy(draw(st.sampled_from(ODD)))
         elif action == "scale" and isinstance(place[last], int | float) and not isinstance(place[last], bool):
             place[last] = place[last] * draw(st.sampled_from((-1, 0, 0.5, 2, 3, 1000, 10**9)))
         else:

@@ -17,9 +17,10 @@ from prlc.schema.diagnostics import render_text, to_github, to_json, to_sarif
 from tests.fuzz.mutations import specs
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# planning the large example takes a hundred times as long as the small ones
+# planning a large example takes a hundred times as long as a small one
+SMALL = ("tiny-moe", "qwen3-30b")
 BASES = {
-    path.stem: (path.read_text(), 1 if path.stem.startswith("glm") else 10) for path in sorted(EXAMPLES.glob("*.yaml"))
+    path.stem: (path.read_text(), 20 if path.stem.startswith(SMALL) else 1) for path in sorted(EXAMPLES.glob("*.yaml"))
 }
 COUNT = 600
 LIMIT = 2.0  # s of one plan
