@@ -162,7 +162,7 @@ def built(kind: str, texts: dict[Place, str], folder: Path) -> set[Place]:
     return set(passing)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("kind", "every"), [("slurm", 1), ("local", 10)])
 def test_nothing_fires(kind: str, every: int, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
