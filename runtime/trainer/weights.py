@@ -13,8 +13,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from prlc.runtime.ops.files import is_complete, publish_folder
 from prlc.runtime.trainer.model import Trainable, read_config
+from prlc.runtime.trainer.stream import Kind, RoundingPlanner, save_streamed
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch.distributed.checkpoint import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -23,7 +23,6 @@ from torch.distributed.checkpoint import (
 from torch.distributed.checkpoint._consolidate_hf_safetensors import (
     consolidate_safetensors_files_on_every_rank,
 )
-from torch.distributed.tensor import DTensor
 
 INDEX = "model.safetensors.index.json"
 IGNORED = (".rotary_emb.inv_freq", "_scale_inv")
@@ -85,7 +84,8 @@ def checkpoint_names(folder: Path) -> set[str]:
 def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
     """Write a complete Hugging Face folder at `final`; all ranks call it. False: it was complete already.
 
-    config.json and tokenizer files come from `base`. `dtype`: float32 or bfloat16. Raises OSError.
+    config.json and tokenizer files come from `base`. `dtype`: float32 or bfloat16. On the device one rounded tensor is
+    there at a time; in host memory, those of one of the `world` files. Raises OSError.
     """
     world, rank = dist.get_world_size(), dist.get_rank()
     present = [is_complete(final) if rank == 0 else None]
@@ -97,20 +97,16 @@ def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
     dist.barrier()
-    kind = getattr(torch, dtype)
-    named = {
-        name: (value.detach() if model.adapter.kept_exact(name) else value.detach().to(kind)).contiguous()
-        for name, value in model.adapter.to_hf(model.module.state_dict()).items()
-    }
+    named = model.adapter.to_hf(model.module.state_dict())  # views: nothing is copied
+
+    def kind(name: str) -> torch.dtype:
+        found: torch.dtype = named[name].dtype if model.adapter.kept_exact(name) else getattr(torch, dtype)
+        return found
+
     if world == 1:
-        plain = {k: (v.to_local() if isinstance(v, DTensor) else v).cpu() for k, v in named.items()}
-        save_file(
-            {k: v.clone().contiguous() for k, v in plain.items()},
-            str(temporary / "model.safetensors"),
-            metadata={"format": "pt"},
-        )
+        save_streamed(temporary / "model.safetensors", named, kind)
     else:
-        _write_shared(named, temporary, world)
+        _write_shared(named, kind, temporary, world)
     if rank == 0:
         _copy_rest(Path(base), temporary, dtype)
         publish_folder(temporary, final)
@@ -118,7 +114,7 @@ def publish(model: Trainable, base: Path, final: Path, dtype: str) -> bool:
     return True
 
 
-def _write_shared(named: dict[str, Any], folder: Path, world: int) -> None:
+def _write_shared(named: dict[str, Any], kind: Kind, folder: Path, world: int) -> None:
     """Every rank writes its parts; then they are joined into `world` files with an index."""
     names: list[Any] = [None] * world
     dist.all_gather_object(names, list(named))
@@ -127,7 +123,7 @@ def _write_shared(named: dict[str, Any], folder: Path, world: int) -> None:
     writer = HuggingFaceStorageWriter(
         path=str(parts), save_distributed=True, fqn_to_index_mapping=index, enable_consolidation=False
     )
-    dcp.save(named, storage_writer=writer)
+    dcp.save(named, storage_writer=writer, planner=RoundingPlanner(kind))
     consolidate_safetensors_files_on_every_rank(
         input_dir=str(parts), output_dir=str(folder), fqn_to_index_mapping=index, num_threads=1
     )
