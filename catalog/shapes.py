@@ -55,6 +55,11 @@ def layer_kinds(c: Config) -> tuple[LayerKind, ...]:
     return tuple(LayerKind(_mixer(c, i), _feed_forward(c, i)) for i in layers)
 
 
+def moe_layer_ids(c: Config) -> tuple[int, ...]:
+    """Places, from 0, of the layers with a router."""
+    return tuple(place for place, kind in enumerate(layer_kinds(c)) if kind.feed_forward == "moe")
+
+
 def count_mixers(c: Config, mixer: Mixer) -> int:
     """Layers with that mixer."""
     return sum(kind.mixer == mixer for kind in layer_kinds(c))

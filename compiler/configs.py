@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
+from prlc.catalog.params import config_of
+from prlc.catalog.shapes import moe_layer_ids
 from prlc.schema.orchestrator import Evaluation, OrchestratorConfig, Sampling
 from prlc.schema.trainer import RATIO_BOUNDS, Checkpoint, Loss, Optimizer, Parallel, Replay, TrainerConfig
 
@@ -79,6 +81,12 @@ def trainer_config(resolved: Resolved, layout: Layout) -> TrainerConfig:
     )
 
 
+def _places(resolved: Resolved) -> tuple[int, ...] | None:
+    """Where layers with experts stand among all decoder layers, which vLLM's rows hold; None where dense ones lead."""
+    places, layers = moe_layer_ids(config_of(resolved.model)), resolved.facts.layers
+    return None if places == tuple(range(layers - len(places), layers)) else places
+
+
 def orchestrator_config(resolved: Resolved, layout: Layout) -> OrchestratorConfig:
     """What the orchestrator reads."""
     spec, facts = resolved.spec, resolved.facts
@@ -97,8 +105,8 @@ def orchestrator_config(resolved: Resolved, layout: Layout) -> OrchestratorConfi
         sampling=Sampling(temperature=algorithm.temperature, max_tokens=tokens, max_turns=turns),
         evaluation=Evaluation(every_steps=algorithm.evaluate_every),
         routed_experts=layout.router_replay,
-        # vLLM's rows hold every decoder layer; the dense first ones are cut where they arrive
         moe_layers=facts.moe_layers if layout.router_replay else 0,
+        moe_layer_ids=_places(resolved) if layout.router_replay else None,
         top_k=facts.top_k,
         num_experts=facts.num_experts,
         route="direct" if layout.router == "direct" else "router",

@@ -61,6 +61,9 @@ class OrchestratorConfig:
     evaluation: Evaluation = doc("Evaluation.", factory=Evaluation)
     routed_experts: bool = doc("Ask the engines for the experts that they used.")
     moe_layers: int = doc("Layers with experts in the engine's rows; 0 for a dense model.", default=0, minimum=0)
+    moe_layer_ids: tuple[int, ...] | None = doc(
+        "Where those layers stand in the engine's rows, from 0; left out: they are the last ones.", default=None
+    )
     top_k: int = doc("Experts a token uses.", default=0, minimum=0)
     num_experts: int = doc("Experts of a layer; decides uint8 (<= 256) or uint16 rows.", default=0, minimum=0)
     route: Literal["direct", "router"] = doc("direct: sticky, least loaded engine; router: through vllm-router.")

@@ -128,13 +128,16 @@ class HttpEngine:
                 lost = True
 
     def _rows(self, text: str) -> np.ndarray[Any, Any]:
-        """Rows of the layers with experts; dense layers come first and are zero."""
+        """Rows of the layers with experts; those of dense layers are zero."""
         rows = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
         dtype = np.uint8 if self.config.num_experts <= 256 else np.uint16
-        dense = rows.shape[1] - self.config.moe_layers if rows.ndim == 3 else -1
-        if dense < 0 or rows.shape[2] != self.config.top_k or rows.dtype != dtype or rows[:, :dense].any():
+        layers = rows.shape[1] if rows.ndim == 3 else -1
+        places = self.config.moe_layer_ids or range(layers - self.config.moe_layers, layers)
+        dense = [place for place in range(layers) if place not in places]
+        fits = layers > max(places, default=-1) and layers - len(dense) == self.config.moe_layers
+        if not fits or rows.shape[2] != self.config.top_k or rows.dtype != dtype or rows[:, dense].any():
             raise ValueError(f"expert rows of shape {rows.shape}, {rows.dtype}")
-        return np.ascontiguousarray(rows[:, dense:])
+        return np.ascontiguousarray(rows[:, list(places)])
 
     async def abort(self, request_ids: list[str]) -> None:
         """End every try of these requests that a server may be working on. Raises EngineFailure of this engine."""

@@ -381,6 +381,30 @@ def test_http_engine_reads_an_answer_and_refuses_a_bad_one() -> None:
     assert seen[5][1]["cache_salt"] == "v1"
 
 
+def test_rows_of_dense_layers_between_are_cut() -> None:
+    httpx, numpy = pytest.importorskip("httpx"), pytest.importorskip("numpy")
+    import base64
+    import io
+
+    from prlc.runtime.orchestrator.http_engine import HttpEngine
+
+    def text(array: Any) -> str:
+        buffer = io.BytesIO()
+        numpy.save(buffer, array)
+        return base64.b64encode(buffer.getvalue()).decode()
+
+    rows = numpy.arange(2 * 4 * 2, dtype=numpy.uint8).reshape(2, 4, 2)
+    rows[:, [0, 2]] = 0
+    engine = HttpEngine("e", "http://engine", config(moe_layers=2, moe_layer_ids=(1, 3)), httpx.AsyncClient())
+    assert engine._rows(text(rows)).tolist() == [[[2, 3], [6, 7]], [[10, 11], [14, 15]]]
+    for bad in (rows[:, :3], numpy.roll(rows, 1, axis=1)):  # a layer too few; experts where a layer is dense
+        with pytest.raises(ValueError, match="expert rows"):
+            engine._rows(text(bad))
+    last = HttpEngine("e", "http://engine", config(moe_layers=2), httpx.AsyncClient())
+    with pytest.raises(ValueError, match="expert rows"):
+        last._rows(text(rows))
+
+
 def test_a_batch_folder_holds_what_the_samples_hold() -> None:
     numpy = pytest.importorskip("numpy")
     pytest.importorskip("safetensors")
