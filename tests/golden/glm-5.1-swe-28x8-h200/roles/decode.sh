@@ -1,17 +1,18 @@
 #!/bin/bash
-# One process of role decode: 1 x (tp 1, dp 64, ep 64), fp8
+# One process of role decode: 1 x (tp 1, dp 32, ep 32), fp8
 # Started by run.sbatch with the process's index; waits, watches and restarts through the node agent.
 set -euo pipefail
 
 index=${1:-$SLURM_PROCID}
+ulimit -Sn "$(ulimit -Hn)"   # a socket for each request in flight
 mapfile -t nodes <"$PRLC_NODES_FILE"
-NODE=(7 7 7 7 7 7 7 7 8 8 8 8 8 8 8 8 9 9 9 9 9 9 9 9 10 10 10 10 10 10 10 10 11 11 11 11 11 11 11 11 12 12 12 12 12 12 12 12 13 13 13 13 13 13 13 13 14 14 14 14 14 14 14 14)
-PORT=(20000 20035 20037 20039 20041 20043 20045 20047 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014 20000 20002 20004 20006 20008 20010 20012 20014)
-DEVICES=(0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7)
-DP_RANK=(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59 60 61 62 63)
-DP_NODE=(7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7 7)
-DP_RPC_PORT=(20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002 20002)
-DP_MASTER_PORT=(20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003 20003)
+NODE=(6 6 6 6 6 6 6 6 7 7 7 7 7 7 7 7 8 8 8 8 8 8 8 8 9 9 9 9 9 9 9 9)
+PORT=(20512 20547 20549 20551 20553 20555 20557 20559 20512 20514 20516 20518 20520 20522 20524 20526 20512 20514 20516 20518 20520 20522 20524 20526 20512 20514 20516 20518 20520 20522 20524 20526)
+DEVICES=(0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7 0 1 2 3 4 5 6 7)
+DP_RANK=(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+DP_NODE=(6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6 6)
+DP_RPC_PORT=(20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514 20514)
+DP_MASTER_PORT=(20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515 20515)
 
 export VLLM_SERVER_DEV_MODE=1   # routes of weight updates
 export VLLM_HOST_IP="${nodes[${NODE[index]}]}"   # the cluster's own address, not a guess
@@ -21,8 +22,10 @@ export DO_NOT_TRACK=1
 export PYTHONHASHSEED=0   # KV block hashes agree between servers
 export VLLM_USE_V2_MODEL_RUNNER=1   # returns routed experts
 export CUDA_VISIBLE_DEVICES="${DEVICES[index]}"
+export VLLM_USE_DEEP_GEMM_E8M0=0   # scales as the trainer rounds them
+export PRLC_OPEN_HEALTH=1   # the router's probes carry no token
 export VLLM_DP_MASTER_PORT="${DP_MASTER_PORT[index]}"
-export PRLC_MOONCAKE_JSON="{\"metadata_server\":\"P2PHANDSHAKE\",\"master_server_address\":\"${nodes[0]}:20002\",\"protocol\":\"rdma\",\"device_name\":\"\",\"mode\":\"embedded\",\"global_segment_size\":137438953472,\"local_buffer_size\":4294967296}"   # the agent makes it MOONCAKE_CONFIG_PATH
+export PRLC_MOONCAKE_JSON="{\"metadata_server\":\"P2PHANDSHAKE\",\"master_server_address\":\"${nodes[0]}:20515\",\"protocol\":\"rdma\",\"device_name\":\"\",\"mode\":\"embedded\",\"global_segment_size\":137438953472,\"local_buffer_size\":4294967296}"   # the agent makes it MOONCAKE_CONFIG_PATH
 export MC_TCP_ENABLE_CONNECTION_POOL=1   # else one connect a transfer
 
 exec python -m prlc.runtime.agent --role decode --index "$index" -- \
@@ -30,10 +33,11 @@ exec python -m prlc.runtime.agent --role decode --index "$index" -- \
   --served-model-name policy \
   --host "${nodes[${NODE[index]}]}" \
   --port "${PORT[index]}" \
+  --middleware prlc.runtime.inference.access.RunToken \
   --dtype bfloat16 \
-  --quantization fp8 \
+  --quantization fp8_per_block \
   --tensor-parallel-size 1 \
-  --data-parallel-size 64 \
+  --data-parallel-size 32 \
   --data-parallel-rank "${DP_RANK[index]}" \
   --data-parallel-external-lb \
   --data-parallel-address "${nodes[${DP_NODE[index]}]}" \

@@ -4,12 +4,12 @@
 set -euo pipefail
 
 index=${1:-$SLURM_PROCID}
+ulimit -Sn "$(ulimit -Hn)"   # a socket for each request in flight
 mapfile -t nodes <"$PRLC_NODES_FILE"
-
 
 exec python -m prlc.runtime.agent --role store --index "$index" -- \
   mooncake_master \
   "-rpc_address=${nodes[0]}" \
-  -rpc_port=20002 \
+  -rpc_port=20515 \
   "-metrics_host=${nodes[0]}" \
-  -metrics_port=20003
+  -metrics_port=20516

@@ -4,9 +4,10 @@
 set -euo pipefail
 
 index=${1:-$SLURM_PROCID}
+ulimit -Sn "$(ulimit -Hn)"   # a socket for each request in flight
 mapfile -t nodes <"$PRLC_NODES_FILE"
 NODE=(0)
-PORT=(20002)
+PORT=(20771)
 
 export VLLM_SERVER_DEV_MODE=1   # routes of weight updates
 export VLLM_HOST_IP="${nodes[${NODE[index]}]}"   # the cluster's own address, not a guess
@@ -26,6 +27,7 @@ exec python -m prlc.runtime.agent --role engine --index "$index" -- \
   --served-model-name policy \
   --host "${nodes[${NODE[index]}]}" \
   --port "${PORT[index]}" \
+  --middleware prlc.runtime.inference.access.RunToken \
   --dtype bfloat16 \
   --tensor-parallel-size 1 \
   --max-model-len 64 \

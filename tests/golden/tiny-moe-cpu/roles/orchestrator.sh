@@ -4,6 +4,7 @@
 set -euo pipefail
 
 index=${1:-$SLURM_PROCID}
+ulimit -Sn "$(ulimit -Hn)"   # a socket for each request in flight
 
 export HF_HUB_OFFLINE=1   # a job fetches nothing
 export DO_NOT_TRACK=1

@@ -4,6 +4,7 @@
 set -euo pipefail
 
 index=${1:-$SLURM_PROCID}
+ulimit -Sn "$(ulimit -Hn)"   # a socket for each request in flight
 mapfile -t nodes <"$PRLC_NODES_FILE"
 
 export HF_HUB_OFFLINE=1   # a job fetches nothing
@@ -16,6 +17,6 @@ exec python -m prlc.runtime.agent --role trainer --index "$index" -- \
   --nproc-per-node 1 \
   --node-rank "$index" \
   --master-addr "${nodes[0]}" \
-  --master-port 20000 \
+  --master-port 20769 \
   -m prlc.runtime.trainer \
   --config "$PRLC_BUNDLE/config/trainer.yaml"
