@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from prlc.runtime.ops.files import is_complete, publish_folder
-from safetensors.numpy import load_file, save_file
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 TENSORS = "batch.safetensors"
 META = "meta.json"
+ROUTED = "routed_experts"
+_ROUTED_DTYPES: dict[str, type[np.generic]] = {"U8": np.uint8, "U16": np.uint16}
 _DTYPES: dict[str, type[np.generic]] = {
     "tokens": np.int32,
     "loss_mask": np.uint8,
@@ -106,18 +109,36 @@ def write_batch(folder: Path, batch: Batch) -> None:
 
 
 def read_batch(folder: Path) -> Batch:
-    """Read a complete batch. Raises FileNotFoundError where COMPLETE is missing, BatchError, OSError."""
+    """Read a complete batch; its replay rows, most of its bytes, are mapped, so that a rank reads those of its samples.
+
+    Raises FileNotFoundError where COMPLETE is missing, BatchError, OSError.
+    """
     folder = Path(folder)
     if not is_complete(folder):
         raise FileNotFoundError(f"{folder} is not complete")
-    arrays = load_file(str(folder / TENSORS))
+    with safe_open(folder / TENSORS, "np") as opened:
+        names = set(opened.keys())
+        arrays = {name: opened.get_tensor(name) for name in names - {ROUTED}}
+    if ROUTED in names:
+        arrays[ROUTED] = _mapped(folder / TENSORS, ROUTED)
     missing = sorted(set(_DTYPES) - set(arrays))
     if missing:
         raise BatchError(f"{folder / TENSORS} lacks {', '.join(missing)}")
-    fields = {name: arrays[name] for name in (*_DTYPES, "routed_experts", "routed_valid") if name in arrays}
+    fields = {name: arrays[name] for name in (*_DTYPES, ROUTED, "routed_valid") if name in arrays}
     batch = Batch(**fields, meta=json.loads((folder / META).read_text()))
     batch.check()
     return batch
+
+
+def _mapped(path: Path, name: str) -> NDArray[Any]:
+    """One tensor of a safetensors file, read where it is touched. Raises BatchError on another type than unsigned."""
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        entry = json.loads(file.read(size))[name]
+    if entry["dtype"] not in _ROUTED_DTYPES:
+        raise BatchError(f"{name} is {entry['dtype']}, not U8 or U16")
+    start = 8 + size + entry["data_offsets"][0]
+    return np.memmap(path, _ROUTED_DTYPES[entry["dtype"]], "r", start, tuple(entry["shape"]))
 
 
 def wait_for_batch(folder: Path, deadline: float, stop: Callable[[], bool], poll: float = 0.05) -> bool:

@@ -33,6 +33,7 @@ def test_round_trip(tmp_path: Path) -> None:
     ):
         assert np.array_equal(getattr(again, name), getattr(batch, name)), name
         assert getattr(again, name).dtype == getattr(batch, name).dtype, name
+    assert isinstance(again.routed_experts, np.memmap)
     assert again.meta["temperature"] == 1.0
     assert again.samples == batch.samples
     with pytest.raises(FileExistsError):
@@ -121,3 +122,31 @@ retire.retire_batches(Path({str(batches)!r}), Path({str(checkpoints)!r}))
         assert (batches / f"step_{number:08d}" / "data").read_text() == "x"
     assert retire_batches(batches, checkpoints) == left[:-1]
     assert sorted(path.name for path in batches.iterdir()) == ["step_00000003"]
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_replay_rows_are_read_sample_by_sample(tmp_path: Path, kind: type[np.generic]) -> None:
+    """Of 60 MiB or more of rows, one sample's are read."""
+    batch = make_batch(1)
+    tokens = len(batch.tokens)
+    shape = (tokens, 2**26 // tokens // 8, 8)
+    batch.routed_experts = np.random.default_rng(0).integers(0, 256, shape).astype(kind)
+    write_batch(tmp_path / "b", batch)
+    script = """
+import re, sys
+from pathlib import Path
+from prlc.runtime.transport.batches import read_batch
+def resident():
+    return 1024 * int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+before = resident()
+batch = read_batch(Path(sys.argv[1]))
+low, high = batch.sample_offsets[3:5]
+sys.stdout.buffer.write(batch.routed_experts[low:high].tobytes())
+grown = resident() - before
+assert grown < batch.routed_experts.nbytes / 2, (grown, batch.routed_experts.nbytes)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "b")]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
+    low, high = batch.sample_offsets[3:5]
+    assert done.stdout == batch.routed_experts[low:high].tobytes()
