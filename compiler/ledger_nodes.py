@@ -21,6 +21,8 @@ GIB = 2**30
 PROCESS = 4 * GIB  # interpreter, torch and CUDA's host side of one GPU process: an assumption
 PUBLISHED = {"fp32": 4, "bf16": 2, "fp8": 2}
 BATCH_ROW = 17  # bytes a token of batch.safetensors: token 4, mask 1, log-probability 4, advantage 4, version 4
+PACKED_ROW = 49  # the same laid out for the model: 5 x int64, a mask, 2 x float32 (prlc.runtime.trainer.packing.Rows)
+PACKED_EXPERT = 8  # an expert's number there: int64
 REPLAY_MASK = 1  # routed_valid, beside the recorded experts
 PYTHON_ROW = 64  # bytes a token while it waits in Python lists: an assumption
 DIRTY_SHARE = 0.2  # of free memory: Linux's vm.dirty_ratio, above which writers wait for the disk
@@ -59,12 +61,17 @@ def checkpoint_bytes(facts: ModelFacts, layout: Layout) -> int:
 
 
 def trainer_parts(spec: RunSpec, facts: ModelFacts, layout: Layout, gpus: bool) -> list[LedgerEntry]:
-    """One trainer node: every rank reads the whole batch, since a batch is one file."""
+    """One trainer node. Every rank reads the whole batch but for the experts, of which it maps its own samples'."""
     mesh = layout.trainer
     ranks = mesh.ranks_per_node
-    row, tokens = batch_row(facts, layout.router_replay), spec.algorithm.batch_size * rollout_tokens(spec)
-    text = f"{ranks} ranks x {tokens} tokens x {row} B, the whole batch in each"
-    parts = [entry("batches with replay rows", ranks * tokens * row, text, "step")]
+    tokens, shares = spec.algorithm.batch_size * rollout_tokens(spec), mesh.dp_replicate * mesh.dp_shard
+    row = BATCH_ROW + (REPLAY_MASK if layout.router_replay else 0)
+    packed = PACKED_ROW + (PACKED_EXPERT * facts.moe_layers * facts.top_k if layout.router_replay else 0)
+    own = f"{ranks} ranks x {tokens} tokens x {packed} B / {shares} data-parallel ranks"
+    parts = [
+        entry("batches", ranks * tokens * row, f"{ranks} ranks x {tokens} tokens x {row} B, the whole in each", "step"),
+        entry("micro-batches with replay rows", ranks * tokens * packed // shares, own, "step"),
+    ]
     if mesh.offload == "cpu":
         parts += _offloaded(facts, layout)
     if gpus:

@@ -92,13 +92,16 @@ def test_pinned_sizes_are_powers_of_two() -> None:
     assert [pinned(size) for size in (1, 2, 3, 4096, 4097)] == [1, 2, 4, 4096, 8192]
 
 
-def test_every_rank_of_a_node_reads_the_whole_batch() -> None:
+def test_every_rank_of_a_node_reads_the_whole_batch_and_packs_its_own_samples() -> None:
     found = by_role(host_ledgers(spec(), QWEN, CLUSTER, layout(mesh(), orchestrator_node=1)))
     tokens = 128 * rollout_tokens(spec())
-    row = 17 + replay_bytes(QWEN).kept + 1
-    assert part(found["trainer node"], "batches with replay rows") == 8 * tokens * row
+    shares = mesh().dp_replicate * mesh().dp_shard
+    assert part(found["trainer node"], "batches") == 8 * tokens * 18
+    packed = part(found["trainer node"], "micro-batches with replay rows")
+    assert packed == 8 * tokens * (49 + 8 * 48 * 8) // shares  # Qwen3-30B: 48 layers, 8 experts a token
     without = by_role(host_ledgers(spec(), QWEN, CLUSTER, layout(mesh(), orchestrator_node=1, router_replay=False)))
-    assert part(without["trainer node"], "batches with replay rows") == 8 * tokens * 17
+    assert part(without["trainer node"], "batches") == 8 * tokens * 17
+    assert part(without["trainer node"], "micro-batches with replay rows") == 8 * tokens * 49 // shares
 
 
 def test_files_that_wait_for_the_disk_take_a_share_of_what_is_free() -> None:

@@ -85,3 +85,14 @@ def test_sequences_number_samples_and_untrained_labels_are_left_out() -> None:
         labels = trained_only(rows).labels
         assert (labels[rows.mask] == rows.labels[rows.mask]).all()
         assert (labels[~rows.mask] == -1).all()
+
+
+def test_bytes_of_a_packed_token_are_those_of_the_ledger() -> None:
+    from prlc.compiler.ledger_nodes import PACKED_EXPERT, PACKED_ROW
+
+    batch = make_batch(1)
+    (rows,) = [fill_rows(batch, [[0, 1]], sum(batch.lengths()[:2]))]
+    arrays = [value for name, value in vars(rows).items() if name != "routed"]
+    assert sum(array.nbytes for array in arrays) == PACKED_ROW * rows.tokens.size
+    assert rows.routed is not None
+    assert rows.routed.itemsize == PACKED_EXPERT
