@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import quote
+
+from prlc.schema.secrets import redacted
 
 Severity = Literal["error", "warning"]
 
@@ -45,7 +47,9 @@ class Related:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One finding. `code` is stable (PRLnnn); `label` stands under the source line, beside the underline."""
+    """One finding. `code` is stable (PRLnnn); `label` stands under the source line, beside the underline.
+
+    Whatever prints it hides what looks like a secret; `hidden` is for one that only its rule can tell."""
 
     code: str
     severity: Severity
@@ -60,7 +64,18 @@ class Diagnostic:
 def render_text(diagnostics: Sequence[Diagnostic], sources: Mapping[str, str], color: bool = False) -> str:
     """All diagnostics for a terminal, a blank line between them. `sources` maps a file's name to its text;
     a finding in a file that is not there is printed without its source line."""
-    return "\n".join(_one(d, sources, color) for d in diagnostics)
+    return "\n".join(_one(_clean(d), sources, color) for d in diagnostics)
+
+
+def _clean(diagnostic: Diagnostic) -> Diagnostic:
+    """Without any secret in its words and in the lines of its related places."""
+    return replace(
+        diagnostic,
+        message=redacted(diagnostic.message),
+        label=redacted(diagnostic.label),
+        notes=tuple(Note(note.label, redacted(note.text)) for note in diagnostic.notes),
+        related=tuple(replace(r, line=redacted(r.line), label=redacted(r.label)) for r in diagnostic.related),
+    )
 
 
 def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str:
@@ -81,6 +96,7 @@ def _one(diagnostic: Diagnostic, sources: Mapping[str, str], color: bool) -> str
             start, end = span.col - 1, span.col - 1 + max(1, span.length)
             text = [text[0][:start] + "*" * len(text[0][start:end]) + text[0][end:]]
         if text:
+            text = [redacted(text[0])]
             mark = paint(strong, f"{'^' * max(1, span.length)} {diagnostic.label}".rstrip())
             number = paint(BLUE, f"{span.line:>{len(gutter)}} |")
             lines += [bar, f"{number} {text[0]}".rstrip(), f"{bar} {_before(text[0], span)}{mark}"]
@@ -112,7 +128,7 @@ def _before(line: str, span: Span) -> str:
 def to_json(diagnostics: Sequence[Diagnostic]) -> str:
     """A JSON list; each entry has code, severity, message, file, line, column, length, label, notes and
     related places."""
-    return json.dumps([_plain(d) for d in diagnostics], indent=2, ensure_ascii=False) + "\n"
+    return json.dumps([_plain(_clean(d)) for d in diagnostics], indent=2, ensure_ascii=False) + "\n"
 
 
 def _plain(diagnostic: Diagnostic) -> dict[str, Any]:
@@ -136,7 +152,7 @@ def _plain(diagnostic: Diagnostic) -> dict[str, Any]:
 
 def to_github(diagnostics: Sequence[Diagnostic]) -> str:
     """Workflow commands that GitHub Actions shows as annotations, one a line."""
-    return "".join(f"{_github(d)}\n" for d in diagnostics)
+    return "".join(f"{_github(_clean(d))}\n" for d in diagnostics)
 
 
 def _github(diagnostic: Diagnostic) -> str:
@@ -181,7 +197,7 @@ def to_sarif(diagnostics: Sequence[Diagnostic]) -> str:
             {
                 "tool": {"driver": {"name": "prlc", "rules": rules}},
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif(d) for d in diagnostics],
+                "results": [_sarif(_clean(d)) for d in diagnostics],
             }
         ],
     }

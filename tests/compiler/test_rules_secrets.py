@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from prlc import catalog
 from prlc.compiler.plan import plan
 from prlc.compiler.rules.example import spec_text
-from prlc.compiler.rules.secrets import looks_secret
 from prlc.schema.diagnostics import render_text, to_github, to_json, to_sarif
+from prlc.schema.secrets import looks_secret, redacted
 
 LETTERS = string.ascii_letters + string.digits
 
@@ -75,9 +76,47 @@ def test_it_is_refused_wherever_it_stands_and_the_right_way_is_shown(part: dict[
     assert made is None
     (secret,) = [d for d in found if d.code == "PRL366"]
     assert secret.span is not None
-    (cure,) = [n.text for n in secret.notes if n.label == "help"]
-    assert "name of a variable" in cure
+    ((kind, cure), *others) = [(n.label, n.text) for n in secret.notes]
+    key, _, value = cure.partition(": ")
+    assert (kind, looks_secret(key, value)) == ("help", ""), "the help line can be pasted"
+    assert any(label == "note" and "name of a variable" in text for label, text in others)
     shown = render_text(found, {"run.yaml": spec_text(part)}) + to_sarif(found) + to_json(found) + to_github(found)
     for value in ("hunter2", word(34), word(48), word(40, "0123456789abcdef")):
         assert value not in shown, "a diagnostic must not print the secret"
     assert "****" in shown
+
+
+HIDDEN = (
+    "workload: {environment: {id: looku, args: {api_key: %s}}}",  # another rule underlines id
+    "workload: {environment: {id: lookup, args: {api_key: %s, argz: 1}}}",  # another underlines argz
+    "workload: {environment: {id: lookup, argz: {api_key: %s}}}",  # the spec cannot be read
+    "workload: {turns: {mean: many, api_key: %s}}",
+    "workload: {turns: {password: %s}}",
+    "workload: {turns: {mean: {password: %s}}}",
+    "trainer: {nodes: {password: [%s]}}",
+    "trainer: {nodes: [ {password: %s}",  # no YAML
+    "api_key: %s",
+    "api_key: a,%s",
+    'trainer: {"api_key": "a \\" %s"}',
+    "slurm: {partition: 'gpu debug', comment: 'x api_key=%s'}",
+)
+
+
+@pytest.mark.parametrize("line", HIDDEN)
+def test_no_finding_about_something_else_shows_it(line: str) -> None:
+    top = line.partition(":")[0]
+    text = "".join(f"{part}\n" for part in spec_text({}).split("\n") if part)
+    kept = [part for part in re.split(r"(?m)^(?=[a-z])", text) if not part.startswith(f"{top}:")]
+    for secret in ("hunter2", "sk-" + word(48), word(40, "0123456789abcdef")):
+        spec = "".join(kept) + line % secret + "\n"
+        made, found = plan(spec, "run.yaml")
+        assert made is None
+        shown = render_text(found, {"run.yaml": spec}) + to_sarif(found) + to_json(found) + to_github(found)
+        assert secret not in shown
+
+
+def test_what_is_no_secret_is_shown_as_it_stands() -> None:
+    for key, value in PLAIN:
+        assert redacted(f"{{{key}: {value}}}") == f"{{{key}: {value}}}"
+    assert redacted("a: {token: x, mean: 2}") == "a: {token: *, mean: 2}"
+    assert redacted("note: password: p w, b") == "note: password: ***, b"
