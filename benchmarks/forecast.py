@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from prlc import catalog
-from prlc.compiler.calibrate import calibrate, to_yaml
-from prlc.compiler.calibrate_report import markdown
-from prlc.compiler.calibrate_rows import read
+from prlc.compiler.calibration.calibrate import calibrate, to_yaml
+from prlc.compiler.calibration.report import markdown
+from prlc.compiler.calibration.rows import read
 
 HERE = Path(__file__).parent
 GPUS = ("h200", "h100", "b200", "rtx-a6000")

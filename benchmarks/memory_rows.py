@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from prlc.catalog.memory import trainer_memory
-from prlc.compiler.calibrate_rows import Unsupported, gpu_of, model_of
+from prlc.compiler.calibration.rows import Unsupported, gpu_of, model_of
 from prlc.compiler.layout import TrainerLayout
 from prlc.compiler.ledger_trainer import Adapters, trainer_ledger
 from prlc.schema.memory import TrainerMemory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_loop import inflight_rollouts
+from prlc.compiler.forecast.loop import inflight_rollouts
 from prlc.compiler.layout import EngineLayout, Layout, StoreLayout, TrainerLayout
 from prlc.compiler.ports import port_base, port_ledger
 

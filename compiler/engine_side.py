@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prlc.compiler.engine_layouts import Shape, role_shapes
-from prlc.compiler.forecast import rollout_seconds
+from prlc.compiler.forecast.step import rollout_seconds
 from prlc.compiler.ledger_engine import engine_ledger
 from prlc.compiler.objective import engines_key
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prlc.catalog.replay import replay_bytes
-from prlc.compiler.forecast_loop import work
+from prlc.compiler.forecast.loop import work
 from prlc.compiler.ledger_units import GRADIENT, MASTER, MOMENTS, moment_bytes
 from prlc.schema.plan import LedgerEntry
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from prlc.compiler.configs import checkpoint_path, orchestrator_config, trainer_config
 from prlc.compiler.decisions import decisions, layout_text, table
 from prlc.compiler.derived import derived
-from prlc.compiler.forecast import forecast
+from prlc.compiler.forecast.step import forecast
 from prlc.compiler.launch import launches
 from prlc.compiler.layout import LaunchInputs
 from prlc.compiler.ledger_engine import engine_ledger

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from prlc import catalog
 from prlc.catalog import Cluster, Gpu, Model, ModelFacts
-from prlc.compiler.forecast_rates import rates
+from prlc.compiler.forecast.rates import rates
 from prlc.schema import positions
 from prlc.schema.check import check
 from prlc.schema.diagnostics import Diagnostic, Note, Span
@@ -29,6 +29,7 @@ class Resolved:
     gpu: Gpu
     cluster: Cluster
     spans: Mapping[tuple[str | int, ...], Span]  # of values
+    keys: Mapping[tuple[str | int, ...], Span]
     model_source: str | Path = ""  # name or path that the model was read from
     cluster_source: str | Path = ""
 
@@ -37,6 +38,10 @@ class Resolved:
         while path and path not in self.spans:
             path = path[:-1]
         return self.spans.get(path) if path else None
+
+    def key_span(self, path: tuple[str | int, ...]) -> Span | None:
+        """Where the key of `path` stands, else what `span` finds."""
+        return self.keys.get(path) or self.span(path)
 
     def said(self, *path: str | int) -> bool:
         """True where the spec itself has a value at this place."""
@@ -107,6 +112,7 @@ def resolve(text: str, filename: str) -> tuple[Resolved | None, list[Diagnostic]
         gpu=gpu,
         cluster=cluster,
         spans=spans,
+        keys=document.key_spans,
         model_source=where,
         cluster_source=place,
     ), found

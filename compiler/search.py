@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_side import INFINITE, EngineSide, TimedEngines
-from prlc.compiler.forecast import score
+from prlc.compiler.forecast.step import score
 from prlc.compiler.lawful import broken
 from prlc.compiler.ledger_host import host_ledgers
 from prlc.compiler.objective import ROUNDING, Choice, rank, step_limit

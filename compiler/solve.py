@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.assemble import assemble, with_inflight, with_ports
 from prlc.compiler.engine_layouts import cpu_engine
-from prlc.compiler.forecast import needed_groups, rollout_seconds, score, trainer_seconds
+from prlc.compiler.forecast.step import needed_groups, rollout_seconds, score, trainer_seconds
 from prlc.compiler.nearest import NoLayout, nearest_miss
 from prlc.compiler.objective import Choice, rank
 from prlc.compiler.search import Search, Split, node_budget, trainer_counts

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prlc.compiler.forecast_loop import work
+from prlc.compiler.forecast.loop import work
 from prlc.compiler.pins import full_path, with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import SPEC_RULES

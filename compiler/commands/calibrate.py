@@ -38,7 +38,7 @@ def calibrate(
         raise click.UsageError(f"{folder} is a run folder: calibrate on it alone")
     made = _from_run(folder, spec, name) if folder else _from_rows(sources, gpu, prior, name)
     if output is not None:
-        from prlc.compiler.calibrate import to_yaml
+        from prlc.compiler.calibration.calibrate import to_yaml
 
         output.write_text(to_yaml(made), "utf-8")
         click.echo(f"wrote {output}")
@@ -46,23 +46,23 @@ def calibrate(
 
 def _predicted(paths: tuple[Path, ...]) -> str:
     from prlc import catalog
-    from prlc.compiler import calibrate_report
-    from prlc.compiler.calibrate import predict
-    from prlc.compiler.calibrate_rows import read
+    from prlc.compiler.calibration import report
+    from prlc.compiler.calibration.calibrate import predict
+    from prlc.compiler.calibration.rows import read
 
     try:
         rows = [row for path in paths for row in read(path)]
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     kernels = {name: catalog.kernels(name) for name in catalog.names("kernels") if name != "prior"}
-    return calibrate_report.predictions_text(predict(rows, kernels)[0])
+    return report.predictions_text(predict(rows, kernels)[0])
 
 
 def _from_rows(paths: tuple[Path, ...], gpu: str, prior: str, name: str) -> Kernels:
     from prlc import catalog
-    from prlc.compiler import calibrate_report
-    from prlc.compiler.calibrate import calibrate as fit
-    from prlc.compiler.calibrate_rows import read
+    from prlc.compiler.calibration import report
+    from prlc.compiler.calibration.calibrate import calibrate as fit
+    from prlc.compiler.calibration.rows import read
 
     try:
         start, rows = catalog.kernels(prior), [row for path in paths for row in read(path)]
@@ -73,13 +73,13 @@ def _from_rows(paths: tuple[Path, ...], gpu: str, prior: str, name: str) -> Kern
     found = fit(rows, start, gpu, name)
     if not found.outcomes:
         raise click.UsageError("no row that the formulas price")
-    click.echo(calibrate_report.text(found), nl=False)
+    click.echo(report.text(found), nl=False)
     return found.kernels
 
 
 def _from_run(folder: Path, spec: Path | None, name: str) -> Kernels:
-    from prlc.compiler import calibrate_report
-    from prlc.compiler.calibrate_run import NoMeasurement, from_run, read_run
+    from prlc.compiler.calibration.report import run_text
+    from prlc.compiler.calibration.run import NoMeasurement, from_run, read_run
     from prlc.compiler.commands.common import report, text_of
     from prlc.compiler.resolve import resolve
     from prlc.compiler.solve import NoLayout, solve
@@ -95,5 +95,5 @@ def _from_run(folder: Path, spec: Path | None, name: str) -> Kernels:
         found = from_run(read_run(folder), resolved, solve(resolved).best.layout, name)
     except (NoMeasurement, NoLayout) as error:
         raise click.UsageError(str(error)) from error
-    click.echo(calibrate_report.run_text(found), nl=False)
+    click.echo(run_text(found), nl=False)
     return found.kernels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_loop import drop_rate
+from prlc.compiler.forecast.loop import drop_rate
 
 if TYPE_CHECKING:
     from prlc.schema.plan import Plan

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_loop import work
+from prlc.compiler.forecast.loop import work
 from prlc.compiler.render import ATTENTION, duration, params, plural, size
 from prlc.compiler.report.cluster_map import cluster_map
 from prlc.compiler.report.lag import lag_chart

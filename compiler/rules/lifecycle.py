@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast import forecast
+from prlc.compiler.forecast.step import forecast
 from prlc.compiler.rules.parallel_layout import node_budget
 from prlc.compiler.rules.rule import finding, layout_rule, spec_rule
 
@@ -26,6 +26,9 @@ PATHS: tuple[tuple[str, ...], ...] = (
     ("runtime", "run_dir"),
 )
 SLURM = ("partition", "account", "qos", "reservation", "constraint", "exclude")
+NAME = r"(?!-)[\w.@%+:=/-]+"
+NAMES_FORM = re.compile(rf"{NAME}(?:,{NAME})*", re.ASCII)
+LIST_FORM = re.compile(r"(?!-)(?:[\w.@%+:=/&|*()\[\]-]|,(?!-))+", re.ASCII)
 SHORTEST_JOB, LONGEST_JOB = 600, 365 * 86400  # s
 NODE_LOCAL = ("/tmp/", "/var/tmp/", "/dev/shm/", "/run/", "/local/")
 
@@ -73,19 +76,25 @@ def plain_paths(resolved: Resolved) -> Iterator[Diagnostic]:
 def one_word_slurm_options(resolved: Resolved) -> Iterator[Diagnostic]:
     """A Slurm option is one word.
 
-    Inequality: no white space, quote, backslash or '#' in a value of slurm, and not empty
-    Source: sbatch splits #SBATCH lines at white space and drops what follows; a '#' starts a comment.
-    Cure: commas between several partitions or nodes.
+    Inequality: a name or names between commas, each of letters, digits and _ . @ % + : = / -, none starting with '-';
+    constraint and exclude may also have & | * ( ) [ ]
+    Source: sbatch splits #SBATCH lines at white space and drops what follows; a '#' starts a comment, and no name
+    starts like an option.
+    Cure: the name alone; commas between several.
     """
     for key in SLURM:
         value = getattr(resolved.spec.slurm, key)
-        if value is not None and (not value or re.search(r"""[\s'"\\#]""", value)):
+        form = LIST_FORM if key in ("constraint", "exclude") else NAMES_FORM
+        if value is not None and not form.fullmatch(value):
+            words = value.split()
+            names = [word for word in re.split(r"[^A-Za-z0-9_.-]+", value) if NAMES_FORM.fullmatch(word)]
+            several = ",".join(words if all(NAMES_FORM.fullmatch(word) for word in words) else names[:1])
             yield finding(
                 "PRL362",
                 f"slurm.{key} must be one word: {value!r}",
                 resolved.span(("slurm", key)),
                 label="becomes one word of an #SBATCH line",
-                help="separate several values with commas, without spaces",
+                help=f"{key}: {several}" if several else f"leave slurm.{key} out, or give it a plain name",
             )
 
 
@@ -105,15 +114,15 @@ def slurm_options_need_slurm(resolved: Resolved) -> Iterator[Diagnostic]:
     launcher = resolved.cluster.launcher if spec.target == "auto" else spec.target
     if launcher == "slurm":
         return
-    for key in (*SLURM, "time"):
-        if getattr(spec.slurm, key) is not None:
-            yield finding(
-                "PRL363",
-                f"slurm.{key} has no effect: the run is started on this machine",
-                resolved.span(("slurm", key)),
-                label="no Slurm job",
-                help="leave slurm out",
-            )
+    keys = [key for key in (*SLURM, "time") if getattr(spec.slurm, key) is not None]
+    if keys:
+        yield finding(
+            "PRL363",
+            f"slurm.{', slurm.'.join(keys)}: no effect, the run is started on this machine",
+            resolved.span(("slurm", keys[0])) if len(keys) == 1 else resolved.key_span(("slurm",)),
+            label="no Slurm job",
+            help="leave slurm out",
+        )
 
 
 @spec_rule(
@@ -198,6 +207,6 @@ def a_checkpoint_before_the_limit(
             resolved.span(("trainer", "checkpoint_every")) or resolved.span(("slurm", "time")),
             label=f"{every} steps of {step:.3g} s = {every * step:.0f} s >= {limit:.0f} s",
             rule="checkpoint_every * step < slurm.time",
-            help=f"checkpoint_every: {max(1, int(limit / step / 4))}",
+            help=f"trainer.checkpoint_every: {max(1, int(limit / step / 4))}",
             severity="warning",
         )

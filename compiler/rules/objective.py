@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast import forecast
+from prlc.compiler.forecast.step import forecast
 from prlc.compiler.rules.rule import finding, layout_rule
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ def texts(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 @spec_rule(
     "PRL366",
-    refused={"workload": {"environment": {"id": "lookup", "args": {"api_key": "hunter2"}}}},
-    accepted={"workload": {"environment": {"id": "lookup", "args": {"api_key": "SEARCH_API_KEY"}}}},
+    refused={"workload": {"environment": {"id": "verifiers:search", "args": {"api_key": "hunter2"}}}},
+    accepted={"workload": {"environment": {"id": "verifiers:search", "args": {"api_key": "SEARCH_API_KEY"}}}},
 )
 def no_secret(resolved: Resolved) -> Iterator[Diagnostic]:
     """A spec holds no secret.

@@ -25,16 +25,25 @@ def runs_in_this_release(resolved: Resolved, layout: Layout, ledgers: tuple[Ledg
 
     Inequality: model_type is in prlc.schema.trainable, with heads that cp divides, and precision is not fp8
     Source: prlc.schema.trainable, the table that the trainer itself reads when it starts.
-    Cure: plan with it, and run a model, a mesh and a precision that the trainer has.
+    Cure: plan with it, and run a model, a mesh and a precision that the trainer has; bf16 needs more memory than fp8.
     """
     config = {**resolved.model.config, "model_type": resolved.model.model_type}
-    missing = obstacles(config, cp=layout.trainer.cp, precision=resolved.spec.trainer.precision)
-    if missing:
-        known = resolved.model.model_type in TRAINABLE
-        yield finding(
-            "PRL371",
-            f"planned, but the trainer of this release does not run {' or '.join(missing)} and refuses it",
-            resolved.span(("trainer",) if known else ("model",)),
-            help=f"to run: model_type {', '.join(TRAINABLE)}; trainer.parallel: {{cp: 1}}; precision: bf16",
-            severity="warning",
-        )
+    cp, precision = layout.trainer.cp, resolved.spec.trainer.precision
+    model = obstacles(config, cp=1, precision="bf16")
+    mesh = [o for o in obstacles(config, cp=cp, precision="bf16") if o not in model]
+    numbers = [o for o in obstacles(config, cp=1, precision=precision) if o not in model]
+    less = next((n for n in range(cp - 1, 1, -1) if obstacles(config, cp=n, precision="bf16") == model), 1)
+    for missing, path, cure in (
+        (model, ("model",), f"a model of the type {', '.join(TRAINABLE)}"),
+        (mesh, ("trainer", "parallel", "cp"), f"trainer.parallel: {{cp: {less}}}"),
+        (numbers, ("trainer", "precision"), "trainer.precision: bf16"),
+    ):
+        if missing:
+            yield finding(
+                "PRL371",
+                f"planned, but the trainer of this release does not run {' or '.join(missing)} and refuses it",
+                resolved.span(path),
+                label="cannot run",
+                help=cure,
+                severity="warning",
+            )

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prlc.compiler.rules.rule import finding, spec_rule
+from prlc.schema.codec import format_quantity
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
@@ -47,6 +48,10 @@ def sampling_explores(resolved: Resolved) -> Iterator[Diagnostic]:
         )
 
 
+def _seconds(value: float) -> str:
+    return format_quantity(value, "seconds")
+
+
 @spec_rule(
     "PRL307",
     refused={"workload": {"turns": {"mean": 4, "p95": 2}}},
@@ -62,13 +67,15 @@ def tails_above_means(resolved: Resolved) -> Iterator[Diagnostic]:
     for name in SPREADS:
         spread = getattr(resolved.spec.workload, name)
         if spread is not None and spread.p95 is not None and spread.p95 < spread.mean:
+            said = _seconds if name == "tool_time" else "{:g}".format
             yield finding(
                 "PRL307",
                 f"the 95th percentile of {name} is below its mean",
                 resolved.span(("workload", name, "p95")),
                 label=f"{spread.p95:g} < {spread.mean:g}",
                 rule="p95 >= mean",
-                help="leave p95 out, or state the value that 95 % of rollouts stay below",
+                help=f"{name}: {{mean: {said(spread.p95)}, p95: {said(spread.mean)}}} if the two are swapped, "
+                "or leave p95 out",
             )
 
 
@@ -165,13 +172,14 @@ def environment_is_known(resolved: Resolved) -> Iterator[Diagnostic]:
     Cure: one of the names, or an environment of the verifiers package, installed in the runtime's venv.
     """
     name = resolved.spec.workload.environment.id
-    if name not in ENVIRONMENTS and not name.startswith("verifiers:"):
+    if name not in ENVIRONMENTS and not name.startswith(VERIFIERS):
+        close = difflib.get_close_matches(name, ENVIRONMENTS, n=1)
         yield finding(
             "PRL372",
             f"no environment {name!r} comes with this release: the orchestrator will refuse it",
             resolved.span(("workload", "environment", "id")),
             label=f"known: {', '.join(ENVIRONMENTS)}, verifiers:<taskset>",
-            help=f"to run: id: lookup, or id: {VERIFIERS}{name}",
+            help=f"did you mean {close[0]}?" if close else f"to run: id: lookup, or id: {VERIFIERS}{name}",
             severity="warning",
         )
 
@@ -196,7 +204,7 @@ def environment_takes_its_arguments(resolved: Resolved) -> Iterator[Diagnostic]:
             yield finding(
                 "PRL373",
                 f"environment {environment.id} has no argument {key!r}",
-                resolved.span(("workload", "environment", "args", key)),
+                resolved.key_span(("workload", "environment", "args", key)),
                 label="unknown argument",
                 help=(f"did you mean {close[0]}? " if close else "") + f"arguments: {', '.join(known or ())}",
             )

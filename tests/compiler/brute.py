@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_layouts import role_shapes
-from prlc.compiler.forecast import rollout_seconds, score, trainer_seconds
+from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
 from prlc.compiler.lawful import broken
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_engine import engine_ledger

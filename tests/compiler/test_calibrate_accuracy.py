@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from prlc import catalog
-from prlc.compiler.calibrate import Calibration, calibrate, predict, product_rows, to_yaml
-from prlc.compiler.calibrate_report import markdown, mean_error
-from prlc.compiler.calibrate_rows import read
-from prlc.compiler.forecast_rates import rates_of
+from prlc.compiler.calibration.calibrate import Calibration, calibrate, predict, product_rows, to_yaml
+from prlc.compiler.calibration.report import markdown, mean_error
+from prlc.compiler.calibration.rows import read
+from prlc.compiler.forecast.rates import rates_of
 
 ROOT = Path(__file__).parents[2]
 ROWS = [row for name in ("measurements", "own") for row in read(ROOT / "benchmarks" / "data" / f"{name}.csv")]

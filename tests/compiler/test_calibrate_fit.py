@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from prlc.compiler.calibrate import quantiles
-from prlc.compiler.calibrate_fit import REACH, Prior, fit
+from prlc.compiler.calibration.calibrate import quantiles
+from prlc.compiler.calibration.fit import REACH, Prior, fit
 
 TRUE = {"a": 2.0, "b": 0.5, "c": 3.0}
 PRIORS = {name: Prior(1.0, 0.7) for name in TRUE}

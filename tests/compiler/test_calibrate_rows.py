@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from prlc import catalog
-from prlc.compiler.calibrate_cases import cases
-from prlc.compiler.calibrate_rows import Row, Unsupported, degrees, gpu_of, model_of, read
-from prlc.compiler.calibrate_serving import serving
-from prlc.compiler.forecast_rates import rates_of
+from prlc.compiler.calibration.cases import cases
+from prlc.compiler.calibration.rows import Row, Unsupported, degrees, gpu_of, model_of, read
+from prlc.compiler.calibration.serving import serving
+from prlc.compiler.forecast.rates import rates_of
 
 DATA = Path(__file__).parents[2] / "benchmarks" / "data" / "measurements.csv"
 ROWS = {row["id"]: row for row in read(DATA)}

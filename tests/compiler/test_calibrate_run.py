@@ -10,9 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from prlc import catalog
-from prlc.compiler.calibrate_run import NoMeasurement, from_run, read_run
+from prlc.compiler.calibration.run import NoMeasurement, from_run, read_run
 from prlc.compiler.cli import main
-from prlc.compiler.forecast import step_time
+from prlc.compiler.forecast.step import step_time
 from prlc.compiler.plan import plan
 from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.solve import solve
@@ -51,7 +51,7 @@ def test_a_run_scales_the_trainer_and_its_filesystem(tmp_path: Path) -> None:
     assert found.engine is None  # the trainer never waited
     assert found.filesystem == pytest.approx(r.facts.total_params * 2 / 20.0)
     path = tmp_path / "mine.yaml"
-    from prlc.compiler.calibrate import to_yaml
+    from prlc.compiler.calibration.calibrate import to_yaml
 
     path.write_text(to_yaml(found.kernels), "utf-8")
     again = step_time(dataclasses.replace(r.spec, kernels=str(path)), r.facts, r.gpu, r.cluster, layout)
@@ -70,7 +70,7 @@ def test_a_trainer_that_waits_measures_the_engines(tmp_path: Path) -> None:
     assert found.engine is not None
     assert found.engine > 1.2
     path = tmp_path / "mine.yaml"
-    from prlc.compiler.calibrate import to_yaml
+    from prlc.compiler.calibration.calibrate import to_yaml
 
     path.write_text(to_yaml(found.kernels), "utf-8")
     again = step_time(dataclasses.replace(r.spec, kernels=str(path)), r.facts, r.gpu, r.cluster, layout)

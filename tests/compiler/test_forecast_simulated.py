@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from prlc import catalog
-from prlc.compiler.forecast_decode import decode_cost, prefill_features, prefill_seconds, scaled
-from prlc.compiler.forecast_engine import cached_share, engine_time, serve_shape
-from prlc.compiler.forecast_loop import work
-from prlc.compiler.forecast_rates import rates
+from prlc.compiler.forecast.decode import decode_cost, prefill_features, prefill_seconds, scaled
+from prlc.compiler.forecast.engine import cached_share, engine_time, serve_shape
+from prlc.compiler.forecast.loop import work
+from prlc.compiler.forecast.rates import rates
 from prlc.compiler.layout import EngineLayout
 from prlc.schema.codec import load
 from prlc.schema.run import RunSpec

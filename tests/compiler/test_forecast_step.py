@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from prlc import catalog
-from prlc.compiler.forecast import (
+from prlc.compiler.forecast.loop import drop_rate, inflight_rollouts, lag, sigma_of, work
+from prlc.compiler.forecast.step import (
     exposed_sync,
     forecast,
     needed_groups,
@@ -17,7 +18,6 @@ from prlc.compiler.forecast import (
     step_time,
     trainer_seconds,
 )
-from prlc.compiler.forecast_loop import drop_rate, inflight_rollouts, lag, sigma_of, work
 from prlc.compiler.layout import EngineLayout, Layout, TrainerLayout
 from prlc.schema.codec import load
 from prlc.schema.plan import Term

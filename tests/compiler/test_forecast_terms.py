@@ -7,7 +7,7 @@ import math
 
 import pytest
 from prlc import catalog
-from prlc.compiler.forecast_decode import (
+from prlc.compiler.forecast.decode import (
     ServeShape,
     accepted_tokens,
     decode_cost,
@@ -15,11 +15,11 @@ from prlc.compiler.forecast_decode import (
     prefill_seconds,
     scaled,
 )
-from prlc.compiler.forecast_engine import cached_share, queue_wait, slowest
-from prlc.compiler.forecast_loop import capped_moment
-from prlc.compiler.forecast_network import all_to_all_seconds, copies, low_latency_seconds
-from prlc.compiler.forecast_rates import interpolate, rates
-from prlc.compiler.forecast_trainer import TrainShape, attention_flops, features, gemm_params, indexer_flops
+from prlc.compiler.forecast.engine import cached_share, queue_wait, slowest
+from prlc.compiler.forecast.loop import capped_moment
+from prlc.compiler.forecast.network import all_to_all_seconds, copies, low_latency_seconds
+from prlc.compiler.forecast.rates import interpolate, rates
+from prlc.compiler.forecast.trainer import TrainShape, attention_flops, features, gemm_params, indexer_flops
 
 H200, RATES = catalog.gpu("h200"), rates("h200", "h200")
 V3, GLM = (catalog.facts(catalog.model(name)) for name in ("deepseek-v3", "glm-5.1"))

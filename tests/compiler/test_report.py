@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from prlc.compiler.cli import main
-from prlc.compiler.forecast_loop import drop_rate
+from prlc.compiler.forecast.loop import drop_rate
 from prlc.compiler.plan import plan as make
 from prlc.compiler.report.cluster_map import SMALL, cluster_map
 from prlc.compiler.report.lag import lag_chart

@@ -122,7 +122,9 @@ def test_environments_are_those_of_the_runtime() -> None:
 
 
 def spans_of(text: str) -> dict[tuple[int, int], tuple[str | int, ...]]:
-    return {(span.line, span.col): path for path, span in positions.load(text, "run.yaml").value_spans.items()}
+    document = positions.load(text, "run.yaml")
+    both = (*document.key_spans.items(), *document.value_spans.items())
+    return {(span.line, span.col): path for path, span in both}
 
 
 def pasted(text: str, path: tuple[str | int, ...], value: object) -> str:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_layouts import role_shapes
-from prlc.compiler.forecast import rollout_seconds, score, trainer_seconds
+from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger_trainer import trainer_ledger
 from prlc.compiler.objective import Choice, rank, step_limit

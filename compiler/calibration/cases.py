@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from prlc.compiler.calibrate_exchange import exchange_cases, module_case
-from prlc.compiler.calibrate_kernels import collective_case, gemm_case
-from prlc.compiler.calibrate_rows import Case, Row, Skipped, Unsupported
-from prlc.compiler.calibrate_serving import decode_case, prefill_case, throughput_case
-from prlc.compiler.calibrate_training import SOFTWARE, training_case
+from prlc.compiler.calibration.exchange import exchange_cases, module_case
+from prlc.compiler.calibration.kernels import collective_case, gemm_case
+from prlc.compiler.calibration.rows import Case, Row, Skipped, Unsupported
+from prlc.compiler.calibration.serving import decode_case, prefill_case, throughput_case
+from prlc.compiler.calibration.training import SOFTWARE, training_case
 
 if TYPE_CHECKING:
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
 
 SCORED = ("calibrate",)
 # Megatron-Bridge has no row to calibrate on; its own coefficients rest on rows that show its spread between releases

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_engine import EngineTime, engine_time
-from prlc.compiler.forecast_loop import Lag, Work, drop_rate, inflight_rollouts, lag, work
-from prlc.compiler.forecast_rates import Rates, of
-from prlc.compiler.forecast_sync import SyncTime, exposed, sync_time
-from prlc.compiler.forecast_trainer import TrainerTime, trainer_time
+from prlc.compiler.forecast.engine import EngineTime, engine_time
+from prlc.compiler.forecast.loop import Lag, Work, drop_rate, inflight_rollouts, lag, work
+from prlc.compiler.forecast.rates import Rates, of
+from prlc.compiler.forecast.sync import SyncTime, exposed, sync_time
+from prlc.compiler.forecast.trainer import TrainerTime, trainer_time
 from prlc.compiler.ledger_engine import kv_token_bytes
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def step_time(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layo
 
 def forecast(spec: RunSpec, facts: ModelFacts, gpu: Gpu, cluster: Cluster, layout: Layout) -> Term:
     """The step as a tree: trainer step, rollouts and weight sync make it; what follows them informs."""
-    from prlc.compiler.forecast_tree import tree
+    from prlc.compiler.forecast.tree import tree
 
     return tree(spec, facts, gpu, cluster, layout, step_time(spec, facts, gpu, cluster, layout))
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prlc.compiler.calibrate import quantiles
-from prlc.compiler.forecast import rollout_times, step_time
-from prlc.compiler.forecast_rates import of, rates_of
-from prlc.compiler.forecast_sync import PUBLISHED_WIDTH
+from prlc.compiler.calibration.calibrate import quantiles
+from prlc.compiler.forecast.rates import of, rates_of
+from prlc.compiler.forecast.step import rollout_times, step_time
+from prlc.compiler.forecast.sync import PUBLISHED_WIDTH
 from prlc.schema.kernels import Band, Coefficient, Kernels
 
 if TYPE_CHECKING:

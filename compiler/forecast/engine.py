@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_decode import (
+from prlc.compiler.forecast.decode import (
     DecodeCost,
     ServeShape,
     decode_cost,
@@ -19,12 +19,12 @@ from prlc.compiler.forecast_decode import (
     prefill_seconds,
     scaled,
 )
-from prlc.compiler.forecast_loop import Work, capped_moment, normal_below
+from prlc.compiler.forecast.loop import Work, capped_moment, normal_below
 from prlc.compiler.ledger_engine import kv_token_bytes
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
     from prlc.compiler.layout import EngineLayout
     from prlc.schema.hardware import Cluster, Gpu
 

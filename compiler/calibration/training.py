@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from prlc.compiler.calibrate_rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
-from prlc.compiler.forecast_rates import RUNTIME
-from prlc.compiler.forecast_trainer import TrainShape, attention_flops, features, gemm_params
+from prlc.compiler.calibration.rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
+from prlc.compiler.forecast.rates import RUNTIME
+from prlc.compiler.forecast.trainer import TrainShape, attention_flops, features, gemm_params
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
 
 SOFTWARE = {
     "PRL": "prime-rl",

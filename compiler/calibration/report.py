@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from prlc.compiler.calibrate import BANDS, Calibration, Outcome, Prediction, product_rows
+from prlc.compiler.calibration.calibrate import BANDS, Calibration, Outcome, Prediction, product_rows
 
 if TYPE_CHECKING:
-    from prlc.compiler.calibrate_run import RunCalibration
+    from prlc.compiler.calibration.run import RunCalibration
 
 TARGETS = {"trainer": 0.15, "decode": 0.20}  # mean error that is aimed at
 BARS = (  # what other planners reach, each with who says so

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from prlc.compiler.calibrate_rows import Case, Row, Unsupported, gpu_of, number
-from prlc.compiler.forecast_rates import Rates
+from prlc.compiler.calibration.rows import Case, Row, Unsupported, gpu_of, number
+from prlc.compiler.forecast.rates import Rates
 
 BUS = 340e9  # bytes/s a GPU of NVLink in one node, as the catalog's clusters state it
 # bytes over the bus for one byte of the buffer, n GPUs (nccl-tests, PERFORMANCE.md)

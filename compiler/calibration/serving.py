@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.calibrate_rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number, predicted
-from prlc.compiler.forecast_decode import ServeShape, coefficient, decode_cost, prefill_features, prefill_seconds
+from prlc.compiler.calibration.rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number, predicted
+from prlc.compiler.forecast.decode import ServeShape, coefficient, decode_cost, prefill_features, prefill_seconds
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
     from prlc.schema.hardware import Gpu
 
 FEW = 16  # requests at once up to which a first token waits for its own prefill rather than for those of others

@@ -10,13 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_network import all_to_all_seconds
+from prlc.compiler.forecast.network import all_to_all_seconds
 from prlc.compiler.ledger_widths import kv_width
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_loop import Work
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.loop import Work
+    from prlc.compiler.forecast.rates import Rates
     from prlc.compiler.layout import TrainerLayout
     from prlc.schema.hardware import Cluster, Gpu
     from prlc.schema.run import RunSpec
@@ -131,9 +131,7 @@ def features(facts: ModelFacts, gpu: Gpu, rates: Rates, s: TrainShape) -> dict[s
     if s.lora:
         found["lora"] = found["elementwise"]
     if facts.index_topk:
-        found["indexer"] = (
-            indexer_flops(facts, context, 0.0) / context * tokens * (attention_passes - 1) / rate / ways
-        )
+        found["indexer"] = indexer_flops(facts, context, 0.0) / context * tokens * (attention_passes - 1) / rate / ways
     if facts.linear_layers:
         # a recurrent layer's chunked scan moves its state and its inputs; priced as memory traffic
         found["linear"] = (

@@ -15,7 +15,7 @@ from prlc import catalog
 from prlc.catalog import Gpu, Model, ModelFacts
 
 if TYPE_CHECKING:
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
 
 Row = Mapping[str, str]
 GPUS = {  # as measurements write them

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_network import all_to_all_seconds, low_latency_seconds
-from prlc.compiler.forecast_trainer import RESIDUAL, attention_flops, gemm_params, indexer_flops, split_width
+from prlc.compiler.forecast.network import all_to_all_seconds, low_latency_seconds
+from prlc.compiler.forecast.trainer import RESIDUAL, attention_flops, gemm_params, indexer_flops, split_width
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
     from prlc.schema.hardware import Gpu
 
 INDEXER_ROW = 132  # bytes of an indexer's key: 128 fp8 values and a scale (vLLM flashmla_sparse)

@@ -8,15 +8,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from prlc import catalog
-from prlc.compiler.calibrate_rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
-from prlc.compiler.forecast_decode import ServeShape, decode_cost, prefill_features
-from prlc.compiler.forecast_network import (
+from prlc.compiler.calibration.rows import Case, Row, Unsupported, degrees, gpu_of, model_of, number
+from prlc.compiler.forecast.decode import ServeShape, decode_cost, prefill_features
+from prlc.compiler.forecast.network import (
     LOW_LATENCY_TOKENS,
     NORMAL_TOKENS,
     all_to_all_seconds,
     low_latency_seconds,
 )
-from prlc.compiler.forecast_rates import Rates, rates_of
+from prlc.compiler.forecast.rates import Rates, rates_of
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

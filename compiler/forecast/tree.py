@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.forecast_rates import RUNTIME
-from prlc.compiler.forecast_sync import PUBLISHED_WIDTH
+from prlc.compiler.forecast.rates import RUNTIME
+from prlc.compiler.forecast.sync import PUBLISHED_WIDTH
 from prlc.schema.kernels import Band
 from prlc.schema.plan import Term
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast import StepTime
+    from prlc.compiler.forecast.step import StepTime
     from prlc.compiler.layout import Layout
     from prlc.schema.hardware import Cluster, Gpu
     from prlc.schema.run import RunSpec

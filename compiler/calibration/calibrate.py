@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import yaml
-from prlc.compiler.calibrate_cases import cases
-from prlc.compiler.calibrate_fit import Prior, fit
-from prlc.compiler.calibrate_rows import Case, Row, Skipped, predicted
-from prlc.compiler.forecast_rates import RUNTIME, rates_of
+from prlc.compiler.calibration.cases import cases
+from prlc.compiler.calibration.fit import Prior, fit
+from prlc.compiler.calibration.rows import Case, Row, Skipped, predicted
+from prlc.compiler.forecast.rates import RUNTIME, rates_of
 from prlc.schema import codec
 from prlc.schema.kernels import Band, Coefficient, Kernels
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
     from prlc.compiler.layout import Layout
     from prlc.schema.hardware import Gpu
     from prlc.schema.run import RunSpec

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts
-    from prlc.compiler.forecast_rates import Rates
+    from prlc.compiler.forecast.rates import Rates
 
 TABLE_HIDDEN, TABLE_TOP_K = 7168, 8
 NORMAL_TOKENS, LOW_LATENCY_TOKENS = 4096, 128

@@ -1,0 +1,1 @@
+"""Coefficients from measurements: public rows with groups left out, or a finished run."""
