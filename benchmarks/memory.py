@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prlc.catalog.memory import trainer_memory
-from prlc.compiler.ledger_trainer import torch_reserved
+from prlc.compiler.ledger.trainer import torch_reserved
 from prlc.schema.memory import TrainerMemory
 
 from benchmarks.memory_rows import JUNE, Case, numbers_of, read

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from prlc import catalog
 from prlc.catalog.memory import trainer_memory
 from prlc.compiler.layout import TrainerLayout
-from prlc.compiler.ledger_trainer import torch_reserved, trainer_ledger
+from prlc.compiler.ledger.trainer import torch_reserved, trainer_ledger
 from prlc.runtime.replay.router import swap_routers
 from prlc.runtime.trainer import attention, head, titan
 from prlc.runtime.trainer.head import swap_head

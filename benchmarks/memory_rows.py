@@ -16,7 +16,7 @@ from typing import Any
 from prlc.catalog.memory import trainer_memory
 from prlc.compiler.calibration.rows import Unsupported, gpu_of, model_of
 from prlc.compiler.layout import TrainerLayout
-from prlc.compiler.ledger_trainer import Adapters, trainer_ledger
+from prlc.compiler.ledger.trainer import Adapters, trainer_ledger
 from prlc.schema.memory import TrainerMemory
 from prlc.schema.plan import Ledger
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from prlc.compiler.bundle.ports import port_base, port_ledger
 from prlc.compiler.forecast.loop import inflight_rollouts
 from prlc.compiler.layout import EngineLayout, Layout, StoreLayout, TrainerLayout
-from prlc.compiler.ports import port_base, port_ledger
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved

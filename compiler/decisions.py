@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.compiler.solve import Choice, Solution
 from prlc.schema.plan import Alternative, Decision, RoleSummary
 

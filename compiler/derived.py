@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from prlc.compiler.configs import turn_limits
-from prlc.compiler.ports import port_base
-from prlc.compiler.slurm import signal_seconds
+from prlc.compiler.bundle.configs import turn_limits
+from prlc.compiler.bundle.ports import port_base
+from prlc.compiler.bundle.slurm import signal_seconds
 from prlc.schema.codec import format_quantity
 from prlc.schema.plan import Decision
 

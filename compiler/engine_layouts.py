@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prlc.compiler.layout import All2All, EngineKind, EngineLayout
-from prlc.compiler.ledger_engine import kv_pool
+from prlc.compiler.ledger.engine import kv_pool
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

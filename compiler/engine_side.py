@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.engine_layouts import Shape, role_shapes
 from prlc.compiler.forecast.step import rollout_seconds
-from prlc.compiler.ledger_engine import engine_ledger
+from prlc.compiler.ledger.engine import engine_ledger
 from prlc.compiler.objective import engines_key
 
 if TYPE_CHECKING:

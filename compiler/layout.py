@@ -126,7 +126,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchInputs:
-    """What `prlc.compiler.launch.launches` turns into Launch tuples: all of it decided already.
+    """What `prlc.compiler.bundle.launch.launches` turns into Launch tuples: all of it decided already.
 
     Purposes in `layout.ports`: trainer 0 rendezvous (on trainer node 0); each engine server http, and side_channel
     where prefill and decode are apart; server with data_parallel_rank 0 of a replica with dp > 1 also

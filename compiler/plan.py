@@ -7,22 +7,22 @@ import hashlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from prlc.compiler.configs import checkpoint_path, orchestrator_config, trainer_config
+from prlc.compiler.bundle.configs import checkpoint_path, orchestrator_config, trainer_config
+from prlc.compiler.bundle.launch import launches
+from prlc.compiler.bundle.preflight import preflight_config, preflight_launches
+from prlc.compiler.bundle.slurm import SAVE_MARGIN, signal_seconds, slurm_options
+from prlc.compiler.bundle.topology import topology
 from prlc.compiler.decisions import decisions, layout_text, table
 from prlc.compiler.derived import derived
 from prlc.compiler.forecast.step import forecast
-from prlc.compiler.launch import launches
 from prlc.compiler.layout import LaunchInputs
-from prlc.compiler.ledger_engine import engine_ledger
-from prlc.compiler.ledger_host import host_ledgers
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.engine import engine_ledger
+from prlc.compiler.ledger.host import host_ledgers
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.compiler.pins import with_pins
-from prlc.compiler.preflight import preflight_config, preflight_launches
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
-from prlc.compiler.slurm import SAVE_MARGIN, signal_seconds, slurm_options
 from prlc.compiler.solve import NoLayout, Solution, solve
-from prlc.compiler.topology import topology
 from prlc.compiler.whatif import grown
 from prlc.compiler.wishes import gain, settle, told
 from prlc.schema.diagnostics import Diagnostic, Note

@@ -22,7 +22,7 @@ from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_side import INFINITE, EngineSide, TimedEngines
 from prlc.compiler.forecast.step import score
 from prlc.compiler.lawful import broken
-from prlc.compiler.ledger_host import host_ledgers
+from prlc.compiler.ledger.host import host_ledgers
 from prlc.compiler.objective import ROUNDING, Choice, rank, step_limit
 from prlc.compiler.trainer_layouts import layout
 from prlc.compiler.trainer_side import TimedMesh, TrainerSide, moved

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast.step import trainer_seconds
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.compiler.objective import mesh_key
 from prlc.compiler.trainer_layouts import Mesh, Option, layout, meshes, options
 

@@ -81,7 +81,7 @@ def predicted(config: dict[str, Any], tokens: int, recompute: str) -> float:
     """Bytes that the plan's ledger gives the same layout."""
     from prlc import catalog
     from prlc.compiler.layout import TrainerLayout
-    from prlc.compiler.ledger_trainer import trainer_ledger
+    from prlc.compiler.ledger.trainer import trainer_ledger
 
     entry = catalog.model(MODEL)
     cut = dataclasses.replace(entry, config={**entry.config, "num_hidden_layers": config["num_hidden_layers"]})

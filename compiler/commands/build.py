@@ -28,7 +28,7 @@ def build(
     form: str,
 ) -> None:
     """Write the bundle of SPEC, or of a reviewed plan.json. An older bundle at the place is replaced."""
-    from prlc.compiler import emit
+    from prlc.compiler.bundle import emit
 
     if (spec is None) == (plan_file is None):
         raise click.UsageError("give either SPEC or --plan plan.json")
@@ -39,7 +39,7 @@ def build(
     elif plan_file is not None:
         made = read_plan(plan_file)
     if validate:
-        from prlc.compiler import validate as judge
+        from prlc.compiler.bundle import validate as judge
 
         own = Path(made.environment_setup) / "bin" / "python"
         verdicts = judge.validate(made, python or (own if own.is_file() else Path(sys.executable)))

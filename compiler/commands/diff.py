@@ -15,8 +15,8 @@ from prlc.compiler.commands.common import FOLDER, read_plan
 @click.option("--all", "every", is_flag=True, help="Every value of plan.json that differs, a line each.")
 def diff(a: Path, b: Path, every: bool) -> None:
     """What differs between two bundles or plan.json files, in words; exit code 1 if anything does."""
-    from prlc.compiler import emit
-    from prlc.compiler.differences import differences
+    from prlc.compiler.bundle import emit
+    from prlc.compiler.bundle.differences import differences
 
     try:
         values = emit.diff(a, b)

@@ -53,7 +53,7 @@ def plan(
     if page is not None:
         write_page(made, spec, held, page)
     if as_json:
-        from prlc.compiler.emit import canonical
+        from prlc.compiler.bundle.emit import canonical
 
         click.echo(canonical(made), nl=False)
         return

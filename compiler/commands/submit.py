@@ -19,7 +19,7 @@ def submit(bundle: Path, test: bool, job: str | None) -> None:
 
     A bundle that is not what the compiler wrote is refused, and so is a run that another job has.
     """
-    from prlc.compiler import emit
+    from prlc.compiler.bundle import emit
     from prlc.compiler.commands.job import client, job_state, process_alive, run_of
 
     try:

@@ -13,7 +13,7 @@ from prlc.compiler.commands.common import FOLDER
 @click.argument("bundle", type=FOLDER)
 def verify(bundle: Path) -> None:
     """Compare BUNDLE with its manifest: is it what the compiler wrote? What its own jobs left there does not count."""
-    from prlc.compiler import emit
+    from prlc.compiler.bundle import emit
 
     try:
         problems = [p for p in emit.verify(bundle) if not emit.left_by_a_job(p)]

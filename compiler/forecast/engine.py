@@ -20,7 +20,7 @@ from prlc.compiler.forecast.decode import (
     scaled,
 )
 from prlc.compiler.forecast.loop import Work, capped_moment, normal_below
-from prlc.compiler.ledger_engine import kv_token_bytes
+from prlc.compiler.ledger.engine import kv_token_bytes
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

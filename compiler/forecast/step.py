@@ -14,7 +14,7 @@ from prlc.compiler.forecast.loop import Lag, Work, drop_rate, inflight_rollouts,
 from prlc.compiler.forecast.rates import Rates, of
 from prlc.compiler.forecast.sync import SyncTime, exposed, sync_time
 from prlc.compiler.forecast.trainer import TrainerTime, trainer_time
-from prlc.compiler.ledger_engine import kv_token_bytes
+from prlc.compiler.ledger.engine import kv_token_bytes
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast.network import all_to_all_seconds
-from prlc.compiler.ledger_widths import kv_width
+from prlc.compiler.ledger.widths import kv_width
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prlc.compiler.ports import BLOCK, LAST, last_port
+from prlc.compiler.bundle.ports import BLOCK, LAST, last_port
+from prlc.compiler.bundle.slurm import EXTRA, extra_option
 from prlc.compiler.rules.rule import finding, layout_rule, spec_rule
-from prlc.compiler.slurm import EXTRA, extra_option
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout
@@ -28,7 +28,7 @@ MOUNT = re.compile(r"/[\w.@+/-]*:/[\w.@+/-]*(:[a-z+-]+)?")
 def known_extra_options(resolved: Resolved) -> Iterator[Diagnostic]:
     """A further #SBATCH option has the form --name or --name=value and is one that the bundle does not depend on.
 
-    Inequality: slurm.extra[i] matches --name(=word)? and its name is in the list of `prlc.compiler.slurm`
+    Inequality: slurm.extra[i] matches --name(=word)? and its name is in the list of `prlc.compiler.bundle.slurm`
     Source: sbatch(1): of an option said twice the last wins; nodes, tasks, GPUs, output, signal and requeue are the
     plan's.
     Cure: the key of the spec that says the same (nodes, slurm.time, slurm.requeue, ...), or leave it out.

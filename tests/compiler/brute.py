@@ -11,9 +11,9 @@ from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
 from prlc.compiler.lawful import broken
 from prlc.compiler.layout import EngineLayout, TrainerLayout
-from prlc.compiler.ledger_engine import engine_ledger
-from prlc.compiler.ledger_host import host_ledgers
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.engine import engine_ledger
+from prlc.compiler.ledger.host import host_ledgers
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.compiler.objective import Choice, rank
 from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.rules.example import spec_text

@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 from click.testing import CliRunner
+from prlc.compiler.bundle.differences import differences
+from prlc.compiler.bundle.emit import build, write
 from prlc.compiler.cli import main
-from prlc.compiler.differences import differences
-from prlc.compiler.emit import build, write
 from prlc.schema.plan import SlurmOptions, Warning
 
 from tests.templates.plans import plan

@@ -9,7 +9,7 @@ import sys
 import pytest
 from prlc.catalog.compat import compat
 from prlc.catalog.programs import FILES, flag_list, of_command
-from prlc.compiler.flags import problems
+from prlc.compiler.bundle.flags import problems
 from prlc.schema.plan import Launch
 
 from tests.faults.plans import launches

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from prlc.compiler.emit import canonical
+from prlc.compiler.bundle.emit import canonical
 from prlc.compiler.plan import plan
 from prlc.compiler.rules.example import BASE, merged, spec_text
 from prlc.schema.codec import unit_of

@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 from prlc import catalog
-from prlc.compiler.ledger_engine import engine_ledger, engine_weights, kv_pool, low_latency_bytes
-from prlc.compiler.ledger_kv import block_tokens, kv_token_bytes, sequence_bytes
+from prlc.compiler.ledger.engine import engine_ledger, engine_weights, kv_pool, low_latency_bytes
+from prlc.compiler.ledger.kv import block_tokens, kv_token_bytes, sequence_bytes
 from prlc.schema.plan import Ledger
 
 from tests.compiler.ledger_layouts import GIB, engine, part

@@ -9,9 +9,9 @@ import pytest
 from prlc import catalog
 from prlc.catalog.replay import replay_bytes
 from prlc.compiler.layout import EngineLayout, Layout, StoreLayout, TrainerLayout
-from prlc.compiler.ledger_files import AHEAD, kept_batches
-from prlc.compiler.ledger_host import host_ledgers
-from prlc.compiler.ledger_nodes import pinned, rollout_tokens
+from prlc.compiler.ledger.files import AHEAD, kept_batches
+from prlc.compiler.ledger.host import host_ledgers
+from prlc.compiler.ledger.nodes import pinned, rollout_tokens
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules.example import spec_text
 from prlc.compiler.rules.memory import host_cure, over

@@ -9,10 +9,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from prlc import catalog
 from prlc.compiler.layout import EngineLayout, TrainerLayout
-from prlc.compiler.ledger_engine import engine_ledger, kv_pool
-from prlc.compiler.ledger_kv import kv_token_bytes, sequence_bytes
-from prlc.compiler.ledger_trainer import trainer_ledger
-from prlc.compiler.ledger_weights import weight_entries
+from prlc.compiler.ledger.engine import engine_ledger, kv_pool
+from prlc.compiler.ledger.kv import kv_token_bytes, sequence_bytes
+from prlc.compiler.ledger.trainer import trainer_ledger
+from prlc.compiler.ledger.weights import weight_entries
 from prlc.schema.plan import Ledger
 
 from tests.compiler.ledger_layouts import engine, mesh

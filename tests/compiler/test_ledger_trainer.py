@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prlc import catalog
 from prlc.catalog.memory import trainer_memory
-from prlc.compiler.ledger_trainer import Adapters, torch_reserved, trainer_ledger
-from prlc.compiler.ledger_units import adapter_params
-from prlc.compiler.ledger_widths import layer_shape
+from prlc.compiler.ledger.trainer import Adapters, torch_reserved, trainer_ledger
+from prlc.compiler.ledger.units import adapter_params
+from prlc.compiler.ledger.widths import layer_shape
 from prlc.schema.plan import Ledger
 from prlc.schema.trainer import HEAD_CHUNK_TOKENS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
-from prlc.compiler.configs import policy_loss
+from prlc.compiler.bundle.configs import policy_loss
 from prlc.compiler.rules.example import BASE as EXAMPLE
 from prlc.compiler.rules.example import merged
 from prlc.compiler.trainer_layouts import options

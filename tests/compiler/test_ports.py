@@ -1,7 +1,7 @@
 """The port ledger: none twice on a node."""
 
+from prlc.compiler.bundle.ports import DATA_PARALLEL_MASTER_PORTS, port_ledger
 from prlc.compiler.layout import EngineLayout
-from prlc.compiler.ports import DATA_PARALLEL_MASTER_PORTS, port_ledger
 
 
 def test_no_port_is_given_twice_on_a_node_and_ranges_are_kept_free() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+from prlc.compiler.bundle.ports import BLOCK, port_base
+from prlc.compiler.bundle.preflight import ROUTER, STORE, VERSIONS
 from prlc.compiler.plan import plan
-from prlc.compiler.ports import BLOCK, port_base
-from prlc.compiler.preflight import ROUTER, STORE, VERSIONS
 from prlc.compiler.resolve import resolve
 
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from prlc.compiler.configs import orchestrator_config
+from prlc.compiler.bundle.configs import orchestrator_config
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules.example import layout_of, spec_text
 

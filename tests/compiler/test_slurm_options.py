@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from prlc.compiler.emit import build
+from prlc.compiler.bundle.emit import build
+from prlc.compiler.bundle.slurm import extra_option, signal_seconds
 from prlc.compiler.plan import plan
-from prlc.compiler.slurm import extra_option, signal_seconds
 from prlc.schema.run import SlurmSpec
 
 BIG = Path(__file__).parents[2] / "examples" / "glm-5.1-swe-28x8-h200.yaml"

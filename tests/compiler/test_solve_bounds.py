@@ -13,7 +13,7 @@ from prlc.compiler.assemble import assemble
 from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
 from prlc.compiler.layout import EngineLayout, TrainerLayout
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.compiler.objective import Choice, rank, step_limit
 from prlc.compiler.resolve import Resolved
 from prlc.compiler.search import MORE_NODES

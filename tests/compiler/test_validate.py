@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner
+from prlc.compiler.bundle.validate import arguments, report, validate
 from prlc.compiler.cli import main
 from prlc.compiler.rules.example import spec_text
-from prlc.compiler.validate import arguments, report, validate
 
 from tests.faults.plans import launches, plans
 

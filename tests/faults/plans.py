@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from prlc.compiler.emit import build
+from prlc.compiler.bundle.emit import build
 from prlc.compiler.plan import plan
 from prlc.compiler.rules.example import spec_text
 from prlc.schema.plan import Launch, Plan

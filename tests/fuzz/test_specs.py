@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from prlc.compiler.emit import build
+from prlc.compiler.bundle.emit import build
 from prlc.compiler.plan import plan
 from prlc.schema.diagnostics import render_text, to_github, to_json, to_sarif
 

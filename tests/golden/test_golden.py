@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import verify
+from prlc.compiler.bundle.emit import verify
 
 from tests.golden.update import GOLDEN, HERE, build
 from tests.templates.lint import problems

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from prlc.compiler.emit import build, write
+from prlc.compiler.bundle.emit import build, write
 from prlc.compiler.plan import plan
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import SPEC_RULES

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prlc.compiler.emit import build, write
+from prlc.compiler.bundle.emit import build, write
 
 from tests.slurm.cluster import ENDED, Cluster, unavailable
 from tests.slurm.miniature import EXPECTED, PROGRAM, VENV, miniature, steps, trained

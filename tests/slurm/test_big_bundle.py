@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import build, write
+from prlc.compiler.bundle.emit import build, write
 from prlc.compiler.plan import plan
 
 from tests.slurm.cluster import Cluster, unavailable

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import build, write
+from prlc.compiler.bundle.emit import build, write
 from prlc.schema.plan import Plan
 
 from tests.agent.conftest import free_port

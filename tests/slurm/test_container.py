@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import build, write
+from prlc.compiler.bundle.emit import build, write
 from prlc.schema.plan import SlurmOptions
 
 from tests.slurm.cluster import Cluster, unavailable

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import build, verify, write
+from prlc.compiler.bundle.emit import build, verify, write
 from prlc.schema.plan import Plan
 
 from tests.slurm.cluster import Cluster

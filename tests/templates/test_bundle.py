@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import NotABundle, build, canonical, diff, verify, write
+from prlc.compiler.bundle.emit import NotABundle, build, canonical, diff, verify, write
 from prlc.schema.codec import load
 from prlc.schema.plan import Plan
 from prlc.schema.topology import Topology

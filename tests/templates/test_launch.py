@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from prlc.compiler.emit import build, write
-from prlc.compiler.launch import launches
+from prlc.compiler.bundle.emit import build, write
+from prlc.compiler.bundle.launch import launches
 from prlc.compiler.layout import LaunchInputs
 
 from tests.templates.argv import argv

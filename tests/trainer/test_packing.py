@@ -88,7 +88,7 @@ def test_sequences_number_samples_and_untrained_labels_are_left_out() -> None:
 
 
 def test_bytes_of_a_packed_token_are_those_of_the_ledger() -> None:
-    from prlc.compiler.ledger_nodes import PACKED_EXPERT, PACKED_ROW
+    from prlc.compiler.ledger.nodes import PACKED_EXPERT, PACKED_ROW
 
     batch = make_batch(1)
     (rows,) = [fill_rows(batch, [[0, 1]], sum(batch.lengths()[:2]))]

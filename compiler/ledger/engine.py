@@ -10,16 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prlc.catalog.memory import engine_memory
-from prlc.compiler.ledger_buffers import (
+from prlc.compiler.ledger.buffers import (
     NORMAL_BUFFER,
     engine_communicators,
     low_latency_bytes,
     normal_buffers,
     process_entries,
 )
-from prlc.compiler.ledger_kv import kv_token_bytes, pool_tokens, sequence_bytes
-from prlc.compiler.ledger_weights import engine_weights, weight_entries
-from prlc.compiler.ledger_widths import attention_width, expert_matrices
+from prlc.compiler.ledger.kv import kv_token_bytes, pool_tokens, sequence_bytes
+from prlc.compiler.ledger.weights import engine_weights, weight_entries
+from prlc.compiler.ledger.widths import attention_width, expert_matrices
 from prlc.schema.plan import Ledger, LedgerEntry
 
 if TYPE_CHECKING:

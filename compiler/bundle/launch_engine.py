@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from prlc.compiler.fabric import collective_variables, nic_table, transfer_variables
+from prlc.compiler.bundle.fabric import collective_variables, nic_table, transfer_variables
 from prlc.compiler.layout import EngineLayout, LaunchInputs
 from prlc.schema.plan import Launch, Table, Variable
 from prlc.schema.topology import Endpoint

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prlc.catalog.memory import engine_memory
-from prlc.compiler.ledger_widths import softmax_layers
+from prlc.compiler.ledger.widths import softmax_layers
 
 if TYPE_CHECKING:
     from prlc.catalog import ModelFacts

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from prlc.catalog.memory import trainer_memory
 from prlc.catalog.replay import replay_bytes
-from prlc.compiler.ledger_activations import MICRO, Head, context_exchange, head, padded_groups, stash, working_set
-from prlc.compiler.ledger_buffers import process_entries, trainer_communicators
-from prlc.compiler.ledger_units import Adapters, gathered, published, sharded_state, update
-from prlc.compiler.ledger_widths import kv_width, layer_shape
+from prlc.compiler.ledger.activations import MICRO, Head, context_exchange, head, padded_groups, stash, working_set
+from prlc.compiler.ledger.buffers import process_entries, trainer_communicators
+from prlc.compiler.ledger.units import Adapters, gathered, published, sharded_state, update
+from prlc.compiler.ledger.widths import kv_width, layer_shape
 from prlc.schema.plan import Ledger, LedgerEntry
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prlc.catalog.programs import of_command
-from prlc.compiler.flags import problems
+from prlc.compiler.bundle.flags import problems
 
 if TYPE_CHECKING:
     from pathlib import Path

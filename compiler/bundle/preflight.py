@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.fabric import collective_variables
-from prlc.compiler.ports import WIDTH
+from prlc.compiler.bundle.fabric import collective_variables
+from prlc.compiler.bundle.ports import WIDTH
 from prlc.schema.plan import Launch, Variable
 from prlc.schema.preflight import MemoryNeed, PortNeed, PreflightConfig, VersionPin
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prlc.compiler.ledger_activations import MICRO
-from prlc.compiler.ledger_widths import LayerShape
+from prlc.compiler.ledger.activations import MICRO
+from prlc.compiler.ledger.widths import LayerShape
 from prlc.schema.plan import LedgerEntry
 
 if TYPE_CHECKING:

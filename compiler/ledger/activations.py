@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from prlc.compiler.ledger_widths import LayerShape, kv_width
+from prlc.compiler.ledger.widths import LayerShape, kv_width
 from prlc.schema.plan import LedgerEntry
 from prlc.schema.trainer import HEAD_CHUNK_TOKENS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prlc.catalog.replay import replay_bytes
 from prlc.compiler.forecast.loop import work
-from prlc.compiler.ledger_units import GRADIENT, MASTER, MOMENTS, moment_bytes
+from prlc.compiler.ledger.units import GRADIENT, MASTER, MOMENTS, moment_bytes
 from prlc.schema.plan import LedgerEntry
 
 if TYPE_CHECKING:

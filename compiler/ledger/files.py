@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.ledger_nodes import PUBLISHED, batch_row, checkpoint_bytes, entry, rollout_tokens
+from prlc.compiler.ledger.nodes import PUBLISHED, batch_row, checkpoint_bytes, entry, rollout_tokens
 from prlc.schema.orchestrator import OrchestratorConfig
 from prlc.schema.plan import Ledger
 from prlc.schema.trainer import TrainerConfig

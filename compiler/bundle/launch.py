@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from prlc.compiler.fabric import collective_variables
-from prlc.compiler.launch_engine import engine
+from prlc.compiler.bundle.fabric import collective_variables
+from prlc.compiler.bundle.launch_engine import engine
 from prlc.compiler.layout import LaunchInputs
 from prlc.schema.plan import Launch, Variable
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.ledger_engine import engine_ledger
-from prlc.compiler.ledger_files import file_ledger
-from prlc.compiler.ledger_nodes import (
+from prlc.compiler.ledger.engine import engine_ledger
+from prlc.compiler.ledger.files import file_ledger
+from prlc.compiler.ledger.nodes import (
     engine_parts,
     entry,
     orchestrator_parts,
@@ -15,7 +15,7 @@ from prlc.compiler.ledger_nodes import (
     store_parts,
     trainer_parts,
 )
-from prlc.compiler.ledger_trainer import trainer_ledger
+from prlc.compiler.ledger.trainer import trainer_ledger
 from prlc.schema.plan import Ledger
 
 if TYPE_CHECKING:
