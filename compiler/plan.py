@@ -14,11 +14,13 @@ from prlc.compiler.bundle.slurm import SAVE_MARGIN, signal_seconds, slurm_option
 from prlc.compiler.bundle.topology import topology
 from prlc.compiler.decisions import decisions, layout_text, table
 from prlc.compiler.derived import derived
+from prlc.compiler.echoes import without_echoes
 from prlc.compiler.forecast.step import forecast
 from prlc.compiler.layout import LaunchInputs
 from prlc.compiler.ledger.engine import engine_ledger
 from prlc.compiler.ledger.host import host_ledgers
 from prlc.compiler.ledger.trainer import trainer_ledger
+from prlc.compiler.misses import ways_out
 from prlc.compiler.pins import with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
     from prlc.compiler.layout import Layout
     from prlc.compiler.resolve import Resolved
+
+WAYS = 3  # ways out of a spec that fits nowhere, at most so many are named
 
 
 def plan(
@@ -64,26 +68,35 @@ def plan(
     try:
         solution = solve(settled)
     except NoLayout as error:
-        found.append(
-            Diagnostic(
-                code="PRL400",
-                severity="error",
-                message=error.why,
-                span=resolved.span(("cluster",)),
-                notes=(Note("help", error.cure),),
-            )
-        )
+        found.append(_nothing_fits(resolved, error))
         return None, found
     layout = solution.best.layout
     ledgers = all_ledgers(resolved, layout)
     for layout_rule in LAYOUT_RULES:
         found.extend(layout_rule(resolved, layout, ledgers))
-    found = judged(found, resolved.spec.strict)
+    found = judged(without_echoes(found), resolved.spec.strict)
     if any(d.severity == "error" for d in found):
         return None, found
     made = _assemble(resolved, solution, ledgers, text, found)
     reasons = told(made.decisions, concessions, resolved.spec.prefer, gain(resolved, concessions, solution.best.step))
     return dataclasses.replace(made, decisions=(*reasons, *derived(resolved, solution.best, made))), found
+
+
+def _nothing_fits(resolved: Resolved, error: NoLayout) -> Diagnostic:
+    """PRL400 at the value that would have to change, with changes that were searched and have a layout."""
+    ways = ways_out(resolved) if resolved.gpu.device == "cuda" else ()
+    place = ways[0].path if ways else ("cluster",)
+    helps = [Note("help", ", or ".join(way.text for way in ways[:WAYS]) or error.cure)]
+    if not ways and resolved.gpu.device == "cuda":
+        helps.append(Note("note", "no single held value stands in the way, and no number of such nodes is enough"))
+    return Diagnostic(
+        code="PRL400",
+        severity="error",
+        message=error.why,
+        span=resolved.span(place) or resolved.span(("cluster",)),
+        label="has to change" if ways else "",
+        notes=(*helps, Note("more", "prlc explain PRL400")),
+    )
 
 
 def judged(found: list[Diagnostic], strict: bool) -> list[Diagnostic]:

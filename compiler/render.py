@@ -86,11 +86,7 @@ def plan_text(plan: Plan, out: Console, source: str, changes: Sequence[str] = ()
     out.print()
     for line in _forecast(plan.forecast):
         out.print(line, soft_wrap=True)
-    if plan.warnings:
-        out.print(Text(f" {plural(len(plan.warnings), 'warning')}:", style="yellow"))
-        for warning in plan.warnings:
-            wrapped = textwrap.wrap(f"{warning.code} {warning.message}", WIDTH - 3, subsequent_indent=" " * 7)
-            out.print(Text("\n".join(f"   {line}" for line in wrapped)))
+    print_warnings(plan, out, "--json" if changes else f"prlc check {source}")
     out.print(
         Text(
             f" Next: prlc build {source} -o bundle/   more: --explain trainer.ep, --alternatives 10, --html plan.html",
@@ -98,6 +94,21 @@ def plan_text(plan: Plan, out: Console, source: str, changes: Sequence[str] = ()
         ),
         soft_wrap=True,
     )
+
+
+def print_warnings(plan: Plan, out: Console, full: str) -> None:
+    """A line for each code: its first message, cut to the width, and how many more there are. `full`: what has all."""
+    if not plan.warnings:
+        return
+    out.print(Text(f" {plural(len(plan.warnings), 'warning')}:", style="yellow"))
+    by_code: dict[str, list[str]] = {}
+    for warning in plan.warnings:
+        by_code.setdefault(warning.code, []).append(warning.message)
+    for code, (first, *others) in by_code.items():
+        more = f" (and {len(others)} more)" if others else ""
+        cut = textwrap.shorten(f"{code} {first}", WIDTH - 3 - len(more), placeholder=" ...")
+        out.print(Text(f"   {cut}{more}"))
+    out.print(Text(f"   in full: {full}", style="dim"), soft_wrap=True)
 
 
 def print_table(table: Table, out: Console) -> None:

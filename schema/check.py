@@ -7,6 +7,7 @@ PRL106 missing key, PRL107 out of bounds.
 from __future__ import annotations
 
 import difflib
+import re
 from typing import TypeVar
 
 from prlc.schema import codec
@@ -25,6 +26,9 @@ CODES: dict[codec.ProblemKind, str] = {
     "bound": "PRL107",
 }
 BOUNDS = ((" is below ", "at least"), (" is above ", "at most"), (" does not match ", "a text that matches"))
+WORDED = re.compile(r"^'(\d+(?:\.\d+)?)\s*([A-Za-z/]+)' ")
+COUNTED = re.compile(r"^'(\d+)\s*([kKmM])'(?: is not a whole number)?$")
+OTHER_UNITS = {"day": "d", "hour": "h", "hr": "h", "minute": "min", "m": "min", "second": "s", "sec": "s"}
 HELP_YAML = "check quotes, brackets, colons and indentation (spaces, no tabs) at and before this place"
 
 
@@ -73,19 +77,41 @@ def _diagnostic(problem: Problem, document: Positioned, top: Span) -> Diagnostic
         return _error(code, f"missing key {key!r} in {parent}", where, f"{key} is missing", cure)
     if problem.kind == "unit":
         units = ", ".join(problem.choices)
-        cure = f"write a number with its unit, e.g. {', '.join(_forms(problem))}; units: {units}"
+        meant, forms = _question(_meant_quantity(problem)), ", ".join(_forms(problem))
+        cure = f"{meant}write a number with its unit, e.g. {forms}; units: {units}"
         return _error(code, f"{dotted} is not a number with a unit", span, "no valid unit", cure)
     if problem.kind == "bound":
         return _error(code, f"{dotted} is out of bounds", span, problem.message, _bound_cure(key, problem))
     given, _, wanted = problem.message.partition(" is none of: ")
-    close = _close(given.strip("'\""), problem.choices)
-    meant = f"did you mean {close}? " if close else ""
+    meant = _question(_close(given.strip("'\""), problem.choices) or _meant_count(given))
     if problem.kind == "choice":
         cure = f"{meant}{key} may be {_either(problem.choices)}"
         return _error(code, f"{dotted} cannot be {given}", span, "not a choice", cure)
     wanted = wanted or problem.message.rpartition(" is not ")[2]
     cure = f"{meant}{key} takes {_either(tuple(wanted.split(', ')))}"
     return _error(code, f"{dotted} has the wrong type", span, problem.message, cure)
+
+
+def _question(word: str) -> str:
+    return f"did you mean {word}? " if word else ""
+
+
+def _meant_quantity(problem: Problem) -> str:
+    """'1day' -> '1d', '80gib' -> '80GiB': what is said in other words, '' where that is not clear."""
+    match = WORDED.match(problem.message)
+    if match is None:
+        return ""
+    word = match[2].lower().removesuffix("s")
+    named = OTHER_UNITS.get(word)
+    same = [unit for unit in problem.choices if unit.lower() == match[2].lower()]
+    units = same or [unit for unit in problem.choices if unit == named]
+    return f"{match[1]}{units[0]}" if len(units) == 1 else ""
+
+
+def _meant_count(given: str) -> str:
+    """'32k' -> '32768': lengths of samples are counted in powers of two."""
+    match = COUNTED.match(given)
+    return str(int(match[1]) * (2**10 if match[2] in "kK" else 2**20)) if match else ""
 
 
 def _forms(problem: Problem) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import click
-from prlc.compiler.commands.common import SPEC, options_of_plan, planned, read_plan
+from prlc.compiler.commands.common import SPEC, colored, options_of_plan, planned, read_plan
 
 
 @click.command()
@@ -53,4 +53,8 @@ def build(
         raise click.UsageError(str(error)) from error
     start = "sbatch run.sbatch" if made.cluster.target == "slurm" else "bash run.sh"
     if form == "text":
+        from prlc.compiler import render
+
+        full = f"prlc check {spec}" if spec and not pins else f"{out / 'plan.json'}, warnings"
+        render.print_warnings(made, render.console(sys.stderr, colored(sys.stderr)), full)
         click.echo(f"{out}: {len(files)} files. Start: cd {out} && {start}")

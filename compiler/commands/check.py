@@ -24,7 +24,12 @@ SPEC = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True, p
 )
 @options_of_plan
 def check(specs: tuple[Path, ...], strict: bool, stdin_filename: str, pins: tuple[str, ...], form: str) -> None:
-    """Report everything that is wrong with each SPEC, warnings too. SPEC - is the standard input."""
+    """Report everything that is wrong with each SPEC, warnings too. SPEC - is the standard input.
+
+    Findings for people go to the standard error, the count and every other --format to the standard output.
+    """
+    from prlc.compiler.render import plural
+
     found: list[Diagnostic] = []
     sources: dict[str, str] = {}
     for spec in specs:
@@ -37,6 +42,7 @@ def check(specs: tuple[Path, ...], strict: bool, stdin_filename: str, pins: tupl
     report(found, sources, form)
     refused = sum(d.severity == "error" for d in found)
     if form == "text":
-        click.echo(f"{len(specs)} checked: {refused} errors, {len(found) - refused} warnings")
+        counts = f"{plural(refused, 'error')}, {plural(len(found) - refused, 'warning')}"
+        click.echo(f"{len(specs)} checked: {counts}")
     if refused:
         sys.exit(1)

@@ -22,6 +22,10 @@ def _together(row: Pair) -> str:
     return " with ".join(row.features) if len(row.features) > 1 else row.features[0]
 
 
+def _listed(row: Pair) -> str:
+    return f"{', '.join(row.features[:-1])} and {row.features[-1]}"
+
+
 def _help(row: Pair) -> str:
     return (row.cure or "leave one of them out") + (f"; the price: {row.price}" if row.price else "")
 
@@ -94,11 +98,13 @@ def combinations_are_known(resolved: Resolved, layout: Layout, ledgers: tuple[Le
         if row.verdict == "unknown":
             yield finding(
                 "PRL803",
-                f"{_together(row)}: {row.reason}",
+                f"nobody has shown {_listed(row)} together: {row.reason}"
+                if len(row.features) > 1
+                else f"nobody has shown {row.features[0]} to work: {row.reason}",
                 resolved.span(path_of(row, resolved)),
                 label=f"compat.yaml: {row.id}",
                 rule=f"source: {row.source}",
-                help=_help(row),
+                help=row.cure or "leave one of them out",
                 severity="warning",
             )
 

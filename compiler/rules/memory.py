@@ -41,7 +41,7 @@ def host_cure(ledger: Ledger) -> str:
     for words, cure in HOST_CURES:
         if any(word in largest for word in words):
             return cure
-    return "fewer roles a node, or nodes with more memory"
+    return "a cluster with more memory a node"
 
 
 @layout_rule(
@@ -82,18 +82,40 @@ def host_fits(resolved: Resolved, layout: Layout, ledgers: tuple[Ledger, ...]) -
     Source: the ledger; offloaded optimizer state and the KV store's segments are its largest entries.
     Cure: trainer.optimizer.offload: none, more trainer nodes, or inference.kv_offload: none.
     """
-    for ledger in ledgers:
-        if ledger.resource in ("host", "nvme") and 0 < ledger.capacity < ledger.total:
-            where = "host memory" if ledger.resource == "host" else "scratch disk"
-            yield finding(
-                "PRL402",
-                f"{ledger.role} does not fit in the {where} of a node",
-                resolved.span(("cluster",)),
-                label=over(ledger),
-                rule="sum of the ledger's entries <= capacity",
-                help=host_cure(ledger),
-                related=of_cluster(resolved, ("node", "memory"), "the node's memory"),
-            )
+    full = [d for d in ledgers if d.resource in ("host", "nvme") and 0 < d.capacity < d.total]
+    if full and resolved.gpu.device == "cpu":
+        yield _machine(resolved, full)
+        return
+    for ledger in full:
+        where = "host memory" if ledger.resource == "host" else "scratch disk"
+        yield finding(
+            "PRL402",
+            f"{ledger.role} does not fit in the {where} of a node",
+            resolved.span(("cluster",)),
+            label=over(ledger),
+            rule="sum of the ledger's entries <= capacity",
+            help=host_cure(ledger),
+            related=of_cluster(resolved, ("node", "memory"), "the node's memory"),
+        )
+
+
+def _machine(resolved: Resolved, full: list[Ledger]) -> Diagnostic:
+    """One finding for a CPU node: its processes, with a share of its memory each, and the node that holds them."""
+    fullest = max(full, key=lambda ledger: ledger.total)
+    memory, need = int(resolved.cluster.node.memory), f"needs about {fullest.total / GIB:.0f} GiB"
+    whole = fullest.capacity >= memory
+    return finding(
+        "PRL402",
+        f"{resolved.model.name} {need} on a node; {resolved.cluster.name} has {memory / GIB:.0f} GiB"
+        if whole
+        else f"a process of {fullest.role} {need}; its share of a node's {memory / GIB:.0f} GiB is "
+        f"{fullest.capacity / GIB:.0f} GiB",
+        resolved.span(("cluster",)),
+        label=over(fullest),
+        rule="sum of the ledger's entries <= capacity",
+        help="a cluster with more memory a node, or a smaller model",
+        related=of_cluster(resolved, ("node", "memory"), "the node's memory"),
+    )
 
 
 @layout_rule(

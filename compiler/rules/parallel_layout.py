@@ -73,7 +73,9 @@ def experts_divide(resolved: Resolved) -> Iterator[Diagnostic]:
     """
     ep, experts = held(resolved, "ep"), resolved.facts.num_experts
     if ep and experts and experts % ep:
-        fits = fitting_degrees(experts, ep, held(resolved, "cp") or 1)
+        cp = held(resolved, "cp") or 1
+        # a cp that cannot stay (PRL317) says nothing of ep
+        fits = fitting_degrees(experts, ep, cp if _heads_fit(resolved.facts, cp) else 1)
         yield finding(
             "PRL314",
             f"{ep} expert-parallel ranks cannot share {experts} experts",
@@ -121,7 +123,8 @@ def sequence_divides(resolved: Resolved) -> Iterator[Diagnostic]:
     Cure: a seq_len that is a multiple of 2 x cp.
     """
     cp, length = held(resolved, "cp"), resolved.spec.sequence.seq_len
-    if cp and cp > 1 and length % (2 * cp):
+    # a cp that the heads refuse (PRL317) has to go: the length is no fault then
+    if cp and cp > 1 and length % (2 * cp) and _heads_fit(resolved.facts, cp):
         yield finding(
             "PRL316",
             f"{length} tokens cannot be cut in {2 * cp} equal pieces for {cp} context-parallel ranks",
@@ -182,14 +185,16 @@ def tensor_parallel_in_a_node(resolved: Resolved) -> Iterator[Diagnostic]:
     gpus = max(1, resolved.cluster.node.gpus)
     if tp == "auto" or (gpus % tp == 0 and heads % tp == 0):
         return
-    fits = [str(n) for n in range(1, gpus + 1) if gpus % n == 0 and heads % n == 0]
+    # the one engine of a CPU run has one rank
+    most = gpus if resolved.gpu.device == "cuda" else 1
+    fits = [str(n) for n in range(1, most + 1) if gpus % n == 0 and heads % n == 0]
     yield finding(
         "PRL321",
-        f"tensor parallelism of {tp} divides not both the {gpus} GPUs of a node and the {heads} heads",
+        f"tensor_parallel {tp} must divide both the {gpus} GPUs of a node and the {heads} heads",
         resolved.span(("inference", "tensor_parallel")),
         label=f"{gpus} % {tp} = {gpus % tp}, {heads} % {tp} = {heads % tp}, both must be 0",
         rule="gpus_per_node % tensor_parallel == 0 and heads % tensor_parallel == 0",
-        help=f"tensor_parallel that fits: {', '.join(fits)}",
+        help=f"tensor_parallel: {' or '.join(fits)}, or auto",
         related=of_cluster(resolved, ("node", "gpus"), f"{gpus} GPUs a node"),
     )
 
@@ -218,7 +223,7 @@ def nodes_for_engines(resolved: Resolved) -> Iterator[Diagnostic]:
         resolved.span(("trainer", "nodes")),
         label=f"{asked} > {most}",
         rule="trainer.nodes < nodes",
-        help=f"nodes: {most} is the most the trainer can have; nodes: auto lets the compiler split them",
+        help=f"trainer.nodes: {most}, the most that the trainer can have, or trainer.nodes: auto",
     )
 
 

@@ -158,7 +158,8 @@ def batch_in_flight(resolved: Resolved) -> Iterator[Diagnostic]:
     if groups != "auto" and groups * algorithm.group_size < algorithm.batch_size:
         yield finding(
             "PRL353",
-            f"{groups} groups in flight are less than the {algorithm.batch_size} rollouts of a batch",
+            f"{groups} groups in flight are {groups * algorithm.group_size} rollouts, and a batch has "
+            f"{algorithm.batch_size}",
             resolved.span(("algorithm", "max_inflight_groups")),
             label=f"{groups} x {algorithm.group_size} = {groups * algorithm.group_size} < {algorithm.batch_size}",
             rule="max_inflight_groups * group_size >= batch_size",

@@ -83,6 +83,15 @@ def within_positions(resolved: Resolved) -> Iterator[Diagnostic]:
         )
 
 
+def _longer(limit: int, mean: float) -> str:
+    """A seq_len that holds half as much again as the mean, within what the model takes."""
+    if mean > limit:
+        return f"fewer or shorter turns in workload: the model takes {limit} tokens at most"
+    if mean * 1.5 > limit:
+        return f"seq_len: {limit}, the most that the model takes, or a smaller workload.turns"
+    return f"seq_len: {int(mean * 1.5)} or more, or a smaller workload.turns"
+
+
 @spec_rule(
     "PRL304",
     refused={"sequence": {"seq_len": 1024}, "workload": {"turns": {"mean": 50}}},
@@ -106,6 +115,6 @@ def rollout_fits_sequence(resolved: Resolved) -> Iterator[Diagnostic]:
             f"a mean rollout is {mean:,.0f} tokens long and a sample holds {length:,}: most are cut",
             resolved.span(("sequence", "seq_len")),
             label=f"{mean:.0f} > {length}",
-            help=f"seq_len: {int(mean * 1.5)} or more, or a smaller workload.turns",
+            help=_longer(resolved.facts.max_position, mean),
             severity="warning",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from prlc.schema.diagnostics import Diagnostic
     from prlc.schema.plan import Ledger
 
+ROUNDS = 10  # of asking for a step within a bound
 QUEUE_LAG = 0.8  # versions: the step being trained and its queue
 
 
@@ -80,6 +82,23 @@ def episode_within_bound(resolved: Resolved) -> Iterator[Diagnostic]:
         )
 
 
+def _wide_enough(resolved: Resolved, layout: Layout, episode: float, step: float) -> int:
+    """A bound within which an episode (s) ends; a wider bound makes the step (s) shorter, so it is asked again.
+
+    0 where none was found.
+    """
+    for _ in range(ROUNDS):
+        if step <= 0:
+            return 0
+        steps = int(episode / step) + 1
+        algorithm = dataclasses.replace(resolved.spec.algorithm, max_off_policy_steps=steps)
+        spec = dataclasses.replace(resolved.spec, algorithm=algorithm)
+        step = forecast(spec, resolved.facts, resolved.gpu, resolved.cluster, layout).expected
+        if episode <= steps * step:
+            return steps
+    return 0
+
+
 @layout_rule(
     "PRL354",
     refused={
@@ -105,6 +124,7 @@ def long_episodes_within_bound(resolved: Resolved, layout: Layout, ledgers: tupl
     step = forecast(spec, resolved.facts, resolved.gpu, resolved.cluster, layout).expected
     bound = spec.algorithm.max_off_policy_steps * step
     if episode > bound:
+        wide = _wide_enough(resolved, layout, episode, step)
         yield finding(
             "PRL354",
             f"one episode in twenty waits {episode:.0f} s for its tools and is dropped: a rollout may live "
@@ -112,6 +132,6 @@ def long_episodes_within_bound(resolved: Resolved, layout: Layout, ledgers: tupl
             resolved.span(("algorithm", "max_off_policy_steps")),
             label=f"{episode:.0f} s > {spec.algorithm.max_off_policy_steps} x {step:.3g} s",
             rule="tools of the longest twentieth <= max_off_policy_steps * step",
-            help=f"max_off_policy_steps: {int(episode / step) + 1}" if step > 0 else "a shorter workload.tool_time",
+            help=f"max_off_policy_steps: {wide}" if wide else "a shorter workload.tool_time",
             severity="warning",
         )

@@ -163,6 +163,19 @@ def test_build_verify_and_diff(tmp_path: Path) -> None:
     assert "seed: 0 became 7" in differs.stdout
 
 
+def test_build_says_what_the_plan_warns_of(tmp_path: Path) -> None:
+    spec = tmp_path / "warned.yaml"
+    spec.write_text(Path(TINY).read_text("utf-8").replace("id: lookup", "id: elsewhere"))
+    made = prlc("build", spec, "-o", tmp_path / "a")
+    assert made.exit_code == 0, made.stderr
+    assert "PRL372 no environment 'elsewhere'" in made.stderr
+    assert f"in full: prlc check {spec}" in made.stderr
+    again = prlc("build", "--plan", tmp_path / "a" / "plan.json", "-o", tmp_path / "b")
+    assert "PRL372" in again.stderr
+    assert "plan.json, warnings" in again.stderr
+    assert prlc("build", spec, "-o", tmp_path / "c", "--format", "json").stderr == ""
+
+
 def test_build_leaves_a_strangers_folder_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("keep")
     done = prlc("build", TINY, "-o", tmp_path)

@@ -109,6 +109,19 @@ def test_plan_says_what_is_decided_on_lines_of_120_columns(glm: Plan) -> None:
     assert max(len(line) for line in text.splitlines()) <= render.WIDTH
 
 
+def test_warnings_of_a_kind_are_one_line(glm: Plan) -> None:
+    many = tuple(Warning(code="PRL803", message=f"nobody has shown {'words ' * 40}{n}") for n in range(3))
+    text = printed(dataclasses.replace(glm, warnings=(*glm.warnings, *many)))
+    lines = [line for line in text.splitlines() if "PRL" in line]
+    assert lines[0] == "   PRL351 many rollouts will be stale"
+    assert lines[1].startswith("   PRL803 nobody has shown words")
+    assert lines[1].endswith(" ... (and 2 more)")
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= render.WIDTH
+    assert "4 warnings:" in text
+    assert "in full: prlc check run.yaml" in text
+
+
 def test_long_lists_of_terms_are_wrapped_and_shares_are_percent(glm: Plan) -> None:
     parts = [term(f"part number {i}", 10) for i in range(12)]
     share = dataclasses.replace(term("dropped", 0.0332), unit="1")

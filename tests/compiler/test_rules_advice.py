@@ -112,3 +112,105 @@ def test_swapped_spreads_are_said_the_right_way_round() -> None:
     ):
         (found,) = of_spec("PRL307", {"workload": spread})
         assert cure(found).startswith(help)
+
+
+def test_a_length_of_a_model_is_not_advised_beyond_the_model() -> None:
+    turns = {"new_tokens_per_turn": {"mean": 300}, "output_tokens_per_turn": {"mean": 600}}
+    for mean, help in (
+        (20, "seq_len: 27000 or more, or a smaller workload.turns"),
+        (40, "seq_len: 40960, the most that the model takes, or a smaller workload.turns"),
+        (400, "fewer or shorter turns in workload: the model takes 40960 tokens at most"),
+    ):
+        (found,) = of_spec("PRL304", {"sequence": {"seq_len": 4096}, "workload": {"turns": {"mean": mean}, **turns}})
+        assert cure(found) == help
+
+
+def test_a_degree_that_has_to_go_bends_nothing_else() -> None:
+    part = {**GLM, "sequence": {"seq_len": 131072}, "trainer": {"parallel": {"ep": 12, "cp": 3}}}
+    found = {d.code: d for d in planned(part)}
+    assert {"PRL314", "PRL317"} <= set(found)
+    assert "PRL316" not in found
+    assert cure(found["PRL314"]) == "ep that fits: 2, 4, 8, 16"
+
+
+def test_one_bound_is_advised_and_it_suits_all() -> None:
+    part: dict[str, Any] = {
+        "objective": {"step_time": "1min"},
+        "algorithm": {"batch_size": 128, "group_size": 8, "max_off_policy_steps": 1, "max_inflight_groups": 64},
+        "workload": {"turns": {"mean": 8, "p95": 60}, "tool_time": {"mean": "30s"}},
+    }
+    stale = {"PRL351", "PRL352", "PRL354"}
+    (found,) = [d for d in planned(part) if d.code in stale]
+    key, _, value = cure(found).partition(",")[0].partition(": ")
+    part["algorithm"][key] = int(value)
+    assert stale & {d.code for d in planned(part)} == set()
+
+
+def test_one_fault_is_reported_once() -> None:
+    part = {
+        "model": "glm-4.5-air", "cluster": "h200-28x8", "nodes": 8, "algorithm": {"router_replay": True},
+        "inference": {"disaggregate": True, "kv_offload": "none"},
+    }  # fmt: skip
+    assert [d.code for d in planned(part) if d.severity == "error"] == ["PRL342"]
+
+
+def test_a_machine_that_is_too_small_is_one_finding() -> None:
+    found = planned({"cluster": "local-cpu", "inference": {"tensor_parallel": 2}})
+    (error,) = [d for d in found if d.severity == "error"]
+    assert error.code == "PRL402"
+    assert error.message.startswith("qwen3-30b-a3b needs about ")
+    assert error.message.endswith("GiB on a node; local-cpu has 24 GiB")
+    assert not {d.code for d in found} & {"PRL330", "PRL403", "PRL602"}
+
+
+def test_only_widths_that_a_cluster_can_keep_are_advised() -> None:
+    (found,) = of_spec("PRL321", {"inference": {"tensor_parallel": 3}})
+    assert found.message == "tensor_parallel 3 must divide both the 8 GPUs of a node and the 32 heads"
+    assert cure(found) == "tensor_parallel: 1 or 2 or 4 or 8, or auto"
+    (found,) = of_spec("PRL321", {"cluster": "local-cpu", "inference": {"tensor_parallel": 3}})
+    assert cure(found) == "tensor_parallel: 1, or auto"
+
+
+def nothing_fits(part: Mapping[str, Any]) -> Diagnostic:
+    (found,) = [d for d in planned(part) if d.code == "PRL400"]
+    assert [note.label for note in found.notes][-1] == "more"
+    return found
+
+
+def test_the_fewest_nodes_are_named_and_are_enough() -> None:
+    part = {**GLM, "nodes": 4, "trainer": {"precision": "fp8"}, "inference": {"precision": "fp8"}}
+    found = nothing_fits(part)
+    assert marked(found, part) == "4"
+    least = int(cure(found).removeprefix("nodes: at least ").split(";")[0].split(",")[0])
+    assert least > 4
+    assert "PRL400" in {d.code for d in planned({**part, "nodes": least - 1})}
+    assert "PRL400" not in {d.code for d in planned({**part, "nodes": least})}
+
+
+def test_a_cluster_that_is_too_small_is_told_how_many_nodes_would_do() -> None:
+    found = nothing_fits({"model": "glm-5.1", "cluster": "h200-1x8"})
+    assert cure(found).startswith("a cluster of at least ")
+    assert cure(found).endswith(" such nodes")
+
+
+def test_the_held_value_that_stands_in_the_way_is_named() -> None:
+    part: dict[str, Any] = {
+        **GLM,
+        "sequence": {"seq_len": 131072},
+        "trainer": {"precision": "fp8", "parallel": {"cp": 2, "ep": 8}},
+        "inference": {"precision": "fp8"},
+    }
+    found = nothing_fits(part)
+    assert cure(found) == "trainer.parallel.cp: auto"
+    assert marked(found, part) == "2"
+    part["trainer"]["parallel"]["cp"] = "auto"
+    assert "PRL400" not in {d.code for d in planned(part)}
+
+
+def test_words_of_small_findings() -> None:
+    (found,) = of_spec("PRL353", {"algorithm": {"batch_size": 128, "group_size": 8, "max_inflight_groups": 4}})
+    assert found.message == "4 groups in flight are 32 rollouts, and a batch has 128"
+    (found,) = of_spec("PRL322", {"cluster": "h200-28x8", "trainer": {"nodes": 28}})
+    assert cure(found) == "trainer.nodes: 27, the most that the trainer can have, or trainer.nodes: auto"
+    (found,) = of_layout("PRL803", {"spec": {"model": "gpt-oss-20b"}, "layout": {"router_replay": True}})
+    assert found.message.startswith("nobody has shown router_replay and gpt_oss together: ")

@@ -136,6 +136,23 @@ def test_unit_of_an_optional_value() -> None:
     assert place(one(("sequence:", "objective: {step_time: 300}\nsequence:"))) == ("PRL105", 8, 24, 3)
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [("1msec", ""), ("1day", "1d"), ("2 hours", "2h"), ("5m", "5min"), ("3 Seconds", "3s"), ("1MS", "1ms"), ("10", "")],
+)
+def test_a_time_in_other_words_is_recognised(said: str, meant: str) -> None:
+    found = one(("tool_time: {mean: 1ms}", f"tool_time: {{mean: {said}}}"))
+    assert found.code == "PRL105"
+    assert help_of(found).startswith(f"did you mean {meant}? write" if meant else "write")
+
+
+@pytest.mark.parametrize(("said", "meant"), [("32k", "32768"), ("1M", "1048576"), ("32 kB", "")])
+def test_a_count_with_a_suffix_is_recognised(said: str, meant: str) -> None:
+    found = one(("seq_len: 128", f"seq_len: {said}"))
+    assert found.code == "PRL104"
+    assert help_of(found) == (f"did you mean {meant}? " if meant else "") + "seq_len takes a whole number"
+
+
 def test_missing_key_stands_at_its_parent_and_shows_a_line_to_paste() -> None:
     found = one(("  batch_size: 64\n", ""))
     assert place(found) == ("PRL106", 4, 1, len("algorithm"))
