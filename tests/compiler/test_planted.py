@@ -26,7 +26,7 @@ FAULTS: tuple[tuple[str, tuple[str, ...], object, str], ...] = (
     ("a bound", ("algorithm", "group_size"), 1, "PRL107"),
     ("a warm-up longer than the run", ("trainer", "optimizer"), {"lr": 1e-6, "warmup_steps": 100_000}, "PRL355"),
     ("experts that do not divide", ("trainer", "parallel"), {"ep": 7}, "PRL314"),
-    ("a sequence that does not divide", ("trainer", "parallel"), {"cp": 7}, "PRL316"),
+    ("heads that do not divide", ("trainer", "parallel"), {"cp": 7}, "PRL317"),
     ("a tensor degree that does not divide", ("inference", "tensor_parallel"), 5, "PRL321"),
     ("more nodes than there are", ("nodes",), 1000, "PRL324"),
     ("too many trainer nodes", ("trainer", "nodes"), 900, "PRL322"),
