@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING
 from prlc.compiler.decisions import layout_text
 from prlc.compiler.render import duration, print_table
 from prlc.compiler.whatif import Answer, frontier
+from prlc.schema.secrets import redacted
 from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+def _shown(found: Answer) -> dict[str, str]:
+    """The swept values, with stars for a secret."""
+    return {path: redacted(f"{path}: {value}").removeprefix(f"{path}: ") for path, value in found.values.items()}
 
 
 def sweep_text(answers: list[Answer], out: Console) -> None:
@@ -26,10 +32,10 @@ def sweep_text(answers: list[Answer], out: Console) -> None:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("layout")
     for found, ahead in zip(answers, best, strict=True):
-        values = [Text(value) for value in found.values.values()]
+        values = [Text(value) for value in _shown(found).values()]
         if found.choice is None:
             blanks = [Text("-", justify="right")] * 5
-            table.add_row(Text(" "), *values, *blanks, Text(f"refused: {found.why}"))
+            table.add_row(Text(" "), *values, *blanks, Text(f"refused: {redacted(found.why)}"))
             continue
         trainer, _, engines = found.choice.split
         table.add_row(
@@ -50,9 +56,9 @@ def sweep_json(answers: list[Answer]) -> str:
     """A list of points; a refused one has `refused` and no layout."""
     points = []
     for found, ahead in zip(answers, frontier(answers), strict=True):
-        point: dict[str, object] = {"values": dict(found.values)}
+        point: dict[str, object] = {"values": _shown(found)}
         if found.choice is None:
-            point["refused"] = found.why
+            point["refused"] = redacted(found.why)
         else:
             trainer, ranks, engines = found.choice.split
             point |= {

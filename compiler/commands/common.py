@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import click
+from prlc.schema.secrets import redacted
 
 if TYPE_CHECKING:
     from prlc.schema.diagnostics import Diagnostic
@@ -57,7 +58,7 @@ def pins_of(pins: tuple[str, ...]) -> dict[str, str]:
     split = {pin: pin.partition("=") for pin in pins}
     for pin, (path, equals, _) in split.items():
         if not (path and equals):
-            raise click.UsageError(f"--pin {pin}: write it as path=value, e.g. trainer.parallel.ep=16")
+            raise click.UsageError(f"--pin {redacted(pin)}: write it as path=value, e.g. trainer.parallel.ep=16")
     found = {path.strip(): value.strip() for path, _, value in split.values()}
     context = click.get_current_context(silent=True)
     named = context.meta.get(KERNELS) if context else None
@@ -78,7 +79,7 @@ def plan_of(
     try:
         return (*make(text, filename, pins, grow), with_pins(text, pins))
     except PinError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(redacted(str(error))) from error
 
 
 def planned(spec: Path, pins: tuple[str, ...], form: str, quiet: bool = False, grow: bool = False) -> Plan:
@@ -121,4 +122,4 @@ def read_plan(path: Path) -> Plan:
     try:
         return load(Plan, path)
     except (OSError, ValueError, DocumentError) as error:
-        raise click.UsageError(f"{path} is no plan: {error}") from error
+        raise click.UsageError(f"{path} is no plan: {redacted(str(error))}") from error

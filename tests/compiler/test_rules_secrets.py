@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 import re
 import string
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from prlc import catalog
+from prlc.compiler.cli import main
 from prlc.compiler.plan import plan
 from prlc.compiler.rules.example import spec_text
 from prlc.schema.diagnostics import render_text, to_github, to_json, to_sarif
@@ -113,6 +116,24 @@ def test_no_finding_about_something_else_shows_it(line: str) -> None:
         assert made is None
         shown = render_text(found, {"run.yaml": spec}) + to_sarif(found) + to_json(found) + to_github(found)
         assert secret not in shown
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--sweep=workload.environment.args.api_key=hunter2,hunter3",
+        "--pin=workload.environment.args.api_key=hunter2",
+        "--pin=workload.environment={id: lookup, argz: {token: hunter2}}",
+        "--pin=password:hunter2",
+        "--set=nodes.password=hunter2",
+    ],
+)
+def test_no_command_line_with_one_is_echoed(option: str, more: tuple[str, ...]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "tiny-moe-cpu.yaml"
+    done = CliRunner().invoke(main, ["plan", str(example), option, *more])
+    assert done.output
+    assert "hunter" not in done.output
 
 
 def test_what_is_no_secret_is_shown_as_it_stands() -> None:
