@@ -23,7 +23,7 @@ from tests.slurm.cluster import Cluster
 pytestmark = [pytest.mark.slurm, pytest.mark.runtime]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 VENV = str(Path(sys.executable).parent.parent)
-STEPS = 8
+STEPS = 24  # more than a policy that lags can have generated when its engine dies
 LIMIT = 900.0  # s; a guard against a hang
 
 
@@ -101,6 +101,15 @@ def refused(ports: list[dict[str, Any]], token: str) -> None:
             assert token.encode() not in line.read_bytes(), line
 
 
+def engine_pid(paths: RunPaths) -> int | None:
+    """The engine that is ready; None: none is."""
+    try:
+        pid: int = json.loads(paths.ready(1, "engine", 0).read_text())["pid"]
+        return pid
+    except FileNotFoundError:
+        return None
+
+
 def test_tiny_bundle_runs(cluster: Cluster, tmp_path: Path) -> None:
     """Trains, refuses whoever has no token, and loses an engine on the way."""
     bundle, paths = tmp_path / "bundle", RunPaths(tmp_path / "run")
@@ -110,10 +119,11 @@ def test_tiny_bundle_runs(cluster: Cluster, tmp_path: Path) -> None:
     )  # fmt: skip
     job = cluster.submit(bundle, {"PRLC_VENV": VENV, "PRLC_RUN_DIR": str(paths.root)})
     until(lambda: paths.metrics("trainer", 0).exists() and bool(read_metrics(paths.metrics("trainer", 0))), paths.root)
+    first = engine_pid(paths)
+    cluster.on("n01", "kill", "-KILL", str(first))
+    until(lambda: engine_pid(paths) not in (None, first), paths.root)
     token = paths.token(1).read_text()
     refused(walk(cluster, paths.root), token)
-    first = json.loads(paths.ready(1, "engine", 0).read_text())["pid"]
-    cluster.on("n01", "kill", "-KILL", str(first))
     try:
         state = cluster.wait(job, LIMIT)
     except TimeoutError:
