@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 Path = tuple[str, ...]
-MOST_NODES = 1024  # of a larger cluster that is looked at
+MOST_NODES = 256  # of a larger cluster that is looked at
 SHORTER = (2, 4, 8)  # parts of seq_len that are tried
 HELD: tuple[Path, ...] = (
     ("trainer", "parallel", "cp"),
@@ -47,12 +47,13 @@ class WayOut:
 
 
 def ways_out(resolved: Resolved) -> tuple[WayOut, ...]:
-    """Single changes with which the search finds a layout: nodes, a held value, a precision, a shorter sample.
+    """Changes with which the search finds a layout: nodes, a held value, a precision or a shorter sample alone; where
+    none of these is enough, all held values together, with more nodes if need be.
 
-    Empty where none of them does. Costs one search a change.
+    Empty where nothing of this fits. Costs one search a change.
     """
-    found = (*_nodes(resolved), *_held(resolved))
-    return found or tuple(_smaller(resolved))
+    here = (*_nodes(resolved, resolved.cluster.nodes), *_held(resolved))
+    return here or (*_nodes(resolved, MOST_NODES), *_smaller(resolved)) or tuple(_together(resolved))
 
 
 def fits(resolved: Resolved) -> Choice | None:
@@ -76,13 +77,13 @@ def _with_nodes(resolved: Resolved, count: int) -> Resolved:
     return dataclasses.replace(with_value(resolved, ("nodes",), count), cluster=larger)
 
 
-def _nodes(resolved: Resolved) -> Iterator[WayOut]:
-    """The fewest nodes that are enough, of this cluster or of a larger one."""
-    budget, most = node_budget(resolved), resolved.cluster.nodes
-    least = _least(lambda count: fits(_with_nodes(resolved, count)) is not None, budget)
+def _nodes(resolved: Resolved, most: int) -> Iterator[WayOut]:
+    """The fewest nodes up to `most` that are enough, of this cluster or of a larger one."""
+    budget = node_budget(resolved)
+    least = _least(lambda count: fits(_with_nodes(resolved, count)) is not None, budget, most)
     if least is None:
         return
-    if least > most:
+    if least > resolved.cluster.nodes:
         yield WayOut(("cluster",), f"a cluster of at least {least} such nodes")
         return
     text = f"nodes: at least {least}"
@@ -94,13 +95,13 @@ def _nodes(resolved: Resolved) -> Iterator[WayOut]:
     yield WayOut(("nodes",), text)
 
 
-def _least(enough: Callable[[int], bool], budget: int) -> int | None:
-    """The smallest count above `budget` that is enough, None up to MOST_NODES; more nodes are never too many."""
-    low, high = budget, 2 * budget
-    while not enough(high):
-        low, high = high, 2 * high
-        if high > MOST_NODES:
-            return None
+def _least(enough: Callable[[int], bool], budget: int, most: int) -> int | None:
+    """The smallest count in budget + 1 .. most that is enough, None without one; more nodes are never too many."""
+    low, high = budget, min(2 * budget, most)
+    while high > low and not enough(high):
+        low, high = high, min(2 * high, most)
+    if high <= low:
+        return None
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
@@ -109,9 +110,26 @@ def _least(enough: Callable[[int], bool], budget: int) -> int | None:
 
 def _held(resolved: Resolved) -> Iterator[WayOut]:
     """Each held value that stands alone in the way."""
-    for path in HELD:
-        if resolved.said(*path) and _at(resolved, path) != "auto" and fits(with_value(resolved, path, "auto")):
+    for path in held_paths(resolved):
+        if fits(with_value(resolved, path, "auto")):
             yield WayOut(path, f"{'.'.join(path)}: auto")
+
+
+def held_paths(resolved: Resolved) -> tuple[Path, ...]:
+    """Keys of the layout that the spec holds."""
+    return tuple(path for path in HELD if resolved.said(*path) and _at(resolved, path) != "auto")
+
+
+def _together(resolved: Resolved) -> Iterator[WayOut]:
+    """Every held value let go, alone or with more nodes."""
+    held, free = held_paths(resolved), resolved
+    for path in held:
+        free = with_value(free, path, "auto")
+    words = f"auto for {', '.join('.'.join(path) for path in held)}"
+    if len(held) > 1 and fits(free):
+        yield WayOut(held[0], words)
+    elif held:
+        yield from (WayOut(held[0], f"{words}, and {more.text}") for more in _nodes(free, MOST_NODES))
 
 
 def _at(resolved: Resolved, path: Path) -> object:

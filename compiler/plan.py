@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
 
 WAYS = 3  # ways out of a spec that fits nowhere, at most so many are named
+NO_WAY = "a smaller model, or GPUs with more memory: no number of nodes that was tried is enough, whatever is auto"
 
 
 def plan(
@@ -86,16 +87,16 @@ def _nothing_fits(resolved: Resolved, error: NoLayout) -> Diagnostic:
     """PRL400 at the value that would have to change, with changes that were searched and have a layout."""
     ways = ways_out(resolved) if resolved.gpu.device == "cuda" else ()
     place = ways[0].path if ways else ("cluster",)
-    helps = [Note("help", ", or ".join(way.text for way in ways[:WAYS]) or error.cure)]
-    if not ways and resolved.gpu.device == "cuda":
-        helps.append(Note("note", "no single held value stands in the way, and no number of such nodes is enough"))
+    cure = ", or ".join(way.text for way in ways[:WAYS])
+    if not cure:
+        cure = NO_WAY if resolved.gpu.device == "cuda" else error.cure
     return Diagnostic(
         code="PRL400",
         severity="error",
         message=error.why,
         span=resolved.span(place) or resolved.span(("cluster",)),
         label="has to change" if ways else "",
-        notes=(*helps, Note("more", "prlc explain PRL400")),
+        notes=(Note("help", cure), Note("more", "prlc explain PRL400")),
     )
 
 

@@ -207,6 +207,28 @@ def test_the_held_value_that_stands_in_the_way_is_named() -> None:
     assert "PRL400" not in {d.code for d in planned(part)}
 
 
+def test_values_that_stand_in_the_way_together_are_all_named() -> None:
+    parallel = {"cp": 1, "ep": 1}
+    part: dict[str, Any] = {
+        **GLM,
+        "sequence": {"seq_len": 196608},
+        "trainer": {"precision": "fp8", "parallel": parallel, "activation_checkpoint": "none"},
+        "inference": {"precision": "fp8"},
+    }
+    found = nothing_fits(part)
+    names = "trainer.parallel.cp, trainer.parallel.ep, trainer.activation_checkpoint"
+    assert cure(found) == f"auto for {names}"
+    part["trainer"] = {"precision": "fp8"}
+    assert "PRL400" not in {d.code for d in planned(part)}
+    part["cluster"], part["trainer"] = "h200-1x8", {"precision": "fp8", "parallel": parallel}
+    assert cure(nothing_fits(part)).startswith("auto for trainer.parallel.cp, trainer.parallel.ep, and a cluster of ")
+
+
+def test_what_nothing_mends_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prlc.compiler.plan.ways_out", lambda _: ())
+    assert cure(nothing_fits({"model": "glm-5.1", "cluster": "h200-1x8"})).startswith("a smaller model, or GPUs with")
+
+
 def test_words_of_small_findings() -> None:
     (found,) = of_spec("PRL353", {"algorithm": {"batch_size": 128, "group_size": 8, "max_inflight_groups": 4}})
     assert found.message == "4 groups in flight are 32 rollouts, and a batch has 128"
