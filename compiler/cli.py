@@ -13,6 +13,7 @@ from prlc.compiler.commands.catalog import catalog_group
 from prlc.compiler.commands.check import check
 from prlc.compiler.commands.diff import diff
 from prlc.compiler.commands.explain import explain
+from prlc.compiler.commands.import_ import import_
 from prlc.compiler.commands.logs import logs
 from prlc.compiler.commands.plan import plan
 from prlc.compiler.commands.schema import schema
@@ -38,6 +39,7 @@ for command in (
     plan,
     build,
     check,
+    import_,
     catalog_group,
     explain,
     verify,
