@@ -164,7 +164,7 @@ def settled(entries: Sequence[Entry], pins: Mapping[str, Any]) -> tuple[dict[str
         first = values.setdefault(one.target, one.value)
         if one.target == "sequence.seq_len":
             values[one.target] = max(first, one.value)
-        elif first != one.value and one.target not in pins:
+        elif first != one.value and not pinned(one.target, pins):
             other = next(e for e in mapped if e.target == one.target)
             clashes.append(
                 f"{one.leaf.file}:{one.leaf.line}: {one.leaf.name} makes {one.target} {one.value}, "
@@ -173,8 +173,13 @@ def settled(entries: Sequence[Entry], pins: Mapping[str, Any]) -> tuple[dict[str
             )
     if any(e.target == "model" and e.leaf.root == "inference" and fp8_checkpoint(e) for e in mapped):
         values.setdefault("inference.precision", "fp8")
-    values.update(pins)
+    values = {path: value for path, value in values.items() if not pinned(path, pins)} | dict(pins)
     return values, [lost(one, values) for one in entries], clashes
+
+
+def pinned(path: str, pins: Mapping[str, Any]) -> bool:
+    """Whether a person gave the value, or that of a mapping around it."""
+    return any(path == pin or path.startswith(f"{pin}.") for pin in pins)
 
 
 def fp8_checkpoint(one: Entry) -> bool:
@@ -185,6 +190,7 @@ def fp8_checkpoint(one: Entry) -> bool:
 
 def lost(one: Entry, values: Mapping[str, Any]) -> Entry:
     """An entry whose value another one replaced says so."""
-    if one.verdict != "mapped" or values[one.target] == one.value:
+    if one.verdict != "mapped" or (one.target in values and values[one.target] == one.value):
         return one
-    return replace(one, verdict="overridden", reason=f"{one.target} is {values[one.target]}", target="", value=None)
+    reason = f"{one.target} is {values[one.target]}" if one.target in values else f"--set gives what {one.target} is in"
+    return replace(one, verdict="overridden", reason=reason, target="", value=None)

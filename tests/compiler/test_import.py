@@ -227,6 +227,28 @@ def test_the_plan_follows_unless_it_is_not_wanted(tmp_path: Path) -> None:
     assert "weight sync" not in alone.output
 
 
+@pytest.mark.parametrize(
+    ("given", "path", "value"),
+    [
+        ("trainer.ep=4", "ep", {"ep": 4}),
+        ("trainer.parallel=auto", "ep", "auto"),
+        ("trainer.cp=2", "", {"ep": 8, "cp": 2}),
+    ],
+)
+def test_a_set_value_wins_over_the_file_and_the_key_says_so(
+    given: str, path: str, value: object, tmp_path: Path
+) -> None:
+    found = document(tmp_path, "--set", given, rl=BASE.replace("[orchestrator]", "ep = 8\n[orchestrator]"))
+    assert found["spec"]["trainer"]["parallel"] == value
+    assert row(found, "trainer.model.ep")["verdict"] == ("overridden" if path else "mapped")
+
+
+def test_a_set_value_at_no_path_of_a_spec_is_refused(tmp_path: Path) -> None:
+    result = imported(tmp_path, "--set", "trainer.wholly_other=1", rl=BASE)
+    assert result.exit_code == 1
+    assert "PRL102" in result.stderr
+
+
 def test_what_is_missing_is_told_with_its_cure(tmp_path: Path) -> None:
     result = imported(tmp_path, rl="max_steps = 3\n")
     assert result.exit_code == 1
