@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.solve import Choice, Solution
+from prlc.compiler.search.solve import Choice, Solution
 from prlc.schema.plan import Alternative, Decision, RoleSummary
 
 if TYPE_CHECKING:

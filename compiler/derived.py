@@ -13,7 +13,7 @@ from prlc.schema.plan import Decision
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved
-    from prlc.compiler.solve import Choice
+    from prlc.compiler.search.solve import Choice
     from prlc.schema.plan import Plan
 
 

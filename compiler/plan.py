@@ -20,13 +20,13 @@ from prlc.compiler.layout import LaunchInputs
 from prlc.compiler.ledger.engine import engine_ledger
 from prlc.compiler.ledger.host import host_ledgers
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.misses import ways_out
 from prlc.compiler.pins import with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import LAYOUT_RULES, SPEC_RULES
-from prlc.compiler.solve import NoLayout, Solution, solve
+from prlc.compiler.search.misses import ways_out
+from prlc.compiler.search.solve import NoLayout, Solution, solve
+from prlc.compiler.search.wishes import gain, settle, told
 from prlc.compiler.whatif import grown
-from prlc.compiler.wishes import gain, settle, told
 from prlc.schema.diagnostics import Diagnostic, Note
 from prlc.schema.plan import (
     Alternative,

@@ -12,13 +12,13 @@ from prlc.compiler.forecast.loop import work
 from prlc.compiler.pins import full_path, with_pins
 from prlc.compiler.resolve import resolve
 from prlc.compiler.rules import SPEC_RULES
-from prlc.compiler.solve import NoLayout, solve
-from prlc.compiler.wishes import settle
+from prlc.compiler.search.solve import NoLayout, solve
+from prlc.compiler.search.wishes import settle
 from prlc.schema import positions
 
 if TYPE_CHECKING:
-    from prlc.compiler.objective import Choice
     from prlc.compiler.resolve import Resolved
+    from prlc.compiler.search.objective import Choice
 
 MOST_POINTS = 200  # of a sweep
 

@@ -82,7 +82,7 @@ def _from_run(folder: Path, spec: Path | None, name: str) -> Kernels:
     from prlc.compiler.calibration.run import NoMeasurement, from_run, read_run
     from prlc.compiler.commands.common import report, text_of
     from prlc.compiler.resolve import resolve
-    from prlc.compiler.solve import NoLayout, solve
+    from prlc.compiler.search.solve import NoLayout, solve
 
     if spec is None:
         raise click.UsageError(f"{folder} is a run folder: name its spec with --spec")

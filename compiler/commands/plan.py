@@ -75,7 +75,7 @@ def plan(
 def explain_decision(made: Plan, path: str, spec: Path, pins: tuple[str, ...]) -> None:
     """One decision, with the best plan of each other value of its path."""
     from prlc.compiler import explain as pages
-    from prlc.compiler.losers import with_losers
+    from prlc.compiler.search.losers import with_losers
 
     try:
         found = pages.decision(made, path)

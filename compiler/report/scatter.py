@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.decisions import layout_text
 from prlc.compiler.render import duration
-from prlc.compiler.search import node_budget
+from prlc.compiler.search.branch_and_bound import node_budget
 from prlc.compiler.whatif import answer
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prlc.compiler.engine_layouts import DEEPEP_DEGREES
 from prlc.compiler.rules.places import EXPERTS, of_model
 from prlc.compiler.rules.rule import finding, layout_rule, spec_rule
+from prlc.compiler.search.engine_layouts import DEEPEP_DEGREES
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import Layout

@@ -177,7 +177,7 @@ def every_wish_once(resolved: Resolved) -> Iterator[Diagnostic]:
     """The order of wishes names each of them once.
 
     Inequality: prefer is an order of router_replay and disaggregate
-    Source: prlc.compiler.wishes, which asks who stands before whom.
+    Source: prlc.compiler.search.wishes, which asks who stands before whom.
     Cure: both names, the more important one first.
     """
     order = resolved.spec.prefer

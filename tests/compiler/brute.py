@@ -6,19 +6,19 @@ import dataclasses
 import itertools
 from collections.abc import Iterator
 
-from prlc.compiler.assemble import assemble
-from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
-from prlc.compiler.lawful import broken
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger.engine import engine_ledger
 from prlc.compiler.ledger.host import host_ledgers
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.objective import Choice, rank
 from prlc.compiler.resolve import Resolved, resolve
 from prlc.compiler.rules.example import spec_text
 from prlc.compiler.rules.rule import Fragment
-from prlc.compiler.trainer_layouts import layout, meshes, options
+from prlc.compiler.search.assemble import assemble
+from prlc.compiler.search.engine_layouts import role_shapes
+from prlc.compiler.search.lawful import broken
+from prlc.compiler.search.objective import Choice, rank
+from prlc.compiler.search.trainer_layouts import layout, meshes, options
 
 GIB = 2**30
 

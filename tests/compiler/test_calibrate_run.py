@@ -15,7 +15,7 @@ from prlc.compiler.cli import main
 from prlc.compiler.forecast.step import step_time
 from prlc.compiler.plan import plan
 from prlc.compiler.resolve import Resolved, resolve
-from prlc.compiler.solve import solve
+from prlc.compiler.search.solve import solve
 
 ROOT = Path(__file__).parents[2]
 SPEC = ROOT / "examples" / "qwen3-30b-a3b-1x8-h200.yaml"

@@ -8,7 +8,7 @@ import pytest
 from prlc.compiler.bundle.configs import policy_loss
 from prlc.compiler.rules.example import BASE as EXAMPLE
 from prlc.compiler.rules.example import merged
-from prlc.compiler.trainer_layouts import options
+from prlc.compiler.search.trainer_layouts import options
 from prlc.schema import codec
 from prlc.schema.run import Algorithm, RunSpec
 from prlc.schema.trainer import RATIO_BOUNDS, Loss, LossName

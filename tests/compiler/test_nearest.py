@@ -6,10 +6,10 @@ import dataclasses
 import re
 
 import pytest
-from prlc.compiler.nearest import NoLayout
 from prlc.compiler.resolve import Resolved
 from prlc.compiler.rules.rule import Fragment
-from prlc.compiler.solve import solve
+from prlc.compiler.search.nearest import NoLayout
+from prlc.compiler.search.solve import solve
 
 from tests.compiler import brute
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prlc.compiler.assemble import assemble
-from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.forecast.step import rollout_seconds, score, trainer_seconds
 from prlc.compiler.layout import EngineLayout, TrainerLayout
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.objective import Choice, rank, step_limit
 from prlc.compiler.resolve import Resolved
-from prlc.compiler.search import MORE_NODES
-from prlc.compiler.trainer_layouts import layout, meshes, options
-from prlc.compiler.trainer_side import INFINITE, TrainerSide
+from prlc.compiler.search.assemble import assemble
+from prlc.compiler.search.branch_and_bound import MORE_NODES
+from prlc.compiler.search.engine_layouts import role_shapes
+from prlc.compiler.search.objective import Choice, rank, step_limit
+from prlc.compiler.search.trainer_layouts import layout, meshes, options
+from prlc.compiler.search.trainer_side import INFINITE, TrainerSide
 from prlc.schema.run import Objective
 
 from tests.compiler import brute

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from prlc.compiler import search
-from prlc.compiler.lawful import broken
-from prlc.compiler.nearest import NoLayout
 from prlc.compiler.resolve import Resolved
 from prlc.compiler.rules.example import merged
 from prlc.compiler.rules.memory import hbm_fits
-from prlc.compiler.solve import solve
+from prlc.compiler.search import branch_and_bound as search
+from prlc.compiler.search.lawful import broken
+from prlc.compiler.search.nearest import NoLayout
+from prlc.compiler.search.solve import solve
 from prlc.schema.plan import Ledger, LedgerEntry
 
 from tests.compiler import brute

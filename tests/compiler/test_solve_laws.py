@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prlc.compiler.nearest import NoLayout
-from prlc.compiler.objective import Choice
 from prlc.compiler.resolve import Resolved
-from prlc.compiler.solve import solve
+from prlc.compiler.search.nearest import NoLayout
+from prlc.compiler.search.objective import Choice
+from prlc.compiler.search.solve import solve
 
 from tests.compiler import brute
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from prlc.compiler.assemble import inflight_groups
-from prlc.compiler.solve import solve
+from prlc.compiler.search.assemble import inflight_groups
+from prlc.compiler.search.solve import solve
 
 from tests.compiler import brute
 

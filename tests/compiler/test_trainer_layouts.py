@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prlc.compiler.trainer_layouts import meshes, options
+from prlc.compiler.search.trainer_layouts import meshes, options
 from prlc.schema.codec import load
 from prlc.schema.run import RunSpec
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from prlc.compiler.cli import main
-from prlc.compiler.losers import with_losers
 from prlc.compiler.pins import PinError, full_path
 from prlc.compiler.rules.example import spec_text
+from prlc.compiler.search.losers import with_losers
 from prlc.compiler.whatif import Answer, SweepError, answer, changes, frontier, swept
 from prlc.schema.plan import Decision
 

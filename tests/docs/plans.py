@@ -12,8 +12,8 @@ from pathlib import Path
 
 from prlc.compiler import render
 from prlc.compiler.decisions import layout_text
-from prlc.compiler.losers import memory_of
 from prlc.compiler.plan import plan as make
+from prlc.compiler.search.losers import memory_of
 from prlc.compiler.whatif import Answer, answer
 from prlc.schema.plan import Plan, Term
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from prlc.compiler.assemble import assemble, with_inflight, with_ports
-from prlc.compiler.engine_layouts import cpu_engine
 from prlc.compiler.forecast.step import needed_groups, rollout_seconds, score, trainer_seconds
-from prlc.compiler.nearest import NoLayout, nearest_miss
-from prlc.compiler.objective import Choice, rank
-from prlc.compiler.search import Search, Split, node_budget, trainer_counts
-from prlc.compiler.trainer_layouts import layout, meshes, options
+from prlc.compiler.search.assemble import assemble, with_inflight, with_ports
+from prlc.compiler.search.branch_and_bound import Search, Split, node_budget, trainer_counts
+from prlc.compiler.search.engine_layouts import cpu_engine
+from prlc.compiler.search.nearest import NoLayout, nearest_miss
+from prlc.compiler.search.objective import Choice, rank
+from prlc.compiler.search.trainer_layouts import layout, meshes, options
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved

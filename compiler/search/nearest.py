@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prlc.compiler.engine_layouts import role_shapes
 from prlc.compiler.ledger.engine import engine_ledger
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.search import Search, node_budget, shared_splits, trainer_counts
-from prlc.compiler.trainer_layouts import layout, meshes, options
-from prlc.compiler.trainer_side import INFINITE
+from prlc.compiler.search.branch_and_bound import Search, node_budget, shared_splits, trainer_counts
+from prlc.compiler.search.engine_layouts import role_shapes
+from prlc.compiler.search.trainer_layouts import layout, meshes, options
+from prlc.compiler.search.trainer_side import INFINITE
 
 if TYPE_CHECKING:
     from prlc.compiler.resolve import Resolved

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from prlc.compiler.engine_layouts import Shape, role_shapes
 from prlc.compiler.forecast.step import rollout_seconds
 from prlc.compiler.ledger.engine import engine_ledger
-from prlc.compiler.objective import engines_key
+from prlc.compiler.search.engine_layouts import Shape, role_shapes
+from prlc.compiler.search.objective import engines_key
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import EngineKind, EngineLayout

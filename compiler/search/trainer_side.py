@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.forecast.step import trainer_seconds
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.objective import mesh_key
-from prlc.compiler.trainer_layouts import Mesh, Option, layout, meshes, options
+from prlc.compiler.search.objective import mesh_key
+from prlc.compiler.search.trainer_layouts import Mesh, Option, layout, meshes, options
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import TrainerLayout

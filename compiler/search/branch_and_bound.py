@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from prlc.compiler.assemble import assemble
-from prlc.compiler.engine_side import INFINITE, EngineSide, TimedEngines
 from prlc.compiler.forecast.step import score
-from prlc.compiler.lawful import broken
 from prlc.compiler.ledger.host import host_ledgers
-from prlc.compiler.objective import ROUNDING, Choice, rank, step_limit
-from prlc.compiler.trainer_layouts import layout
-from prlc.compiler.trainer_side import TimedMesh, TrainerSide, moved
+from prlc.compiler.search.assemble import assemble
+from prlc.compiler.search.engine_side import INFINITE, EngineSide, TimedEngines
+from prlc.compiler.search.lawful import broken
+from prlc.compiler.search.objective import ROUNDING, Choice, rank, step_limit
+from prlc.compiler.search.trainer_layouts import layout
+from prlc.compiler.search.trainer_side import TimedMesh, TrainerSide, moved
 
 if TYPE_CHECKING:
     from prlc.compiler.layout import EngineLayout

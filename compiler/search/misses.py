@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prlc.compiler.assemble import with_inflight
-from prlc.compiler.search import Search, node_budget
-from prlc.compiler.wishes import settle
+from prlc.compiler.search.assemble import with_inflight
+from prlc.compiler.search.branch_and_bound import Search, node_budget
+from prlc.compiler.search.wishes import settle
 
 if TYPE_CHECKING:
-    from prlc.compiler.objective import Choice
     from prlc.compiler.resolve import Resolved
+    from prlc.compiler.search.objective import Choice
 
 Path = tuple[str, ...]
 MOST_NODES = 256  # of a larger cluster that is looked at

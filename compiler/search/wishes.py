@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from prlc.catalog.compat import compat
 from prlc.compiler.rules.parallel_layout import node_budget
-from prlc.compiler.solve import NoLayout, solve
+from prlc.compiler.search.solve import NoLayout, solve
 from prlc.schema.plan import Alternative, Decision
 
 if TYPE_CHECKING:

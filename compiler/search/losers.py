@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prlc.compiler.decisions import layout_text
 from prlc.compiler.ledger.trainer import trainer_ledger
-from prlc.compiler.trainer_layouts import CP_DEGREES, EP_DEGREES, divisors
+from prlc.compiler.search.trainer_layouts import CP_DEGREES, EP_DEGREES, divisors
 from prlc.compiler.whatif import Answer, answer
 from prlc.schema.plan import Alternative, Decision
 
