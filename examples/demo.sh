@@ -28,8 +28,10 @@ echo "== 4/5 build"
 prlc build "$spec" -o "$run/bundle"
 
 echo "== 5/5 run (logs: $run/run/attempts/latest/logs)"
-# one line a step, from the orchestrator's log of this attempt
-tail --pid=$$ -n 0 -q -F "$run/run/attempts/latest/logs/orchestrator-0.log" 2>/dev/null | grep --line-buffered -E '^(step|evaluation)' &
+# a line for each batch that is ready and one for each that is trained, from the logs of this attempt
+logs=$run/run/attempts/latest/logs
+tail --pid=$$ -n 0 -q -F "$logs/orchestrator-0.log" "$logs/trainer-0.log" 2>/dev/null |
+  grep --line-buffered -E '^(step|trained|evaluation)' &
 PRLC_RUN_DIR="$PWD/$run/run" bash "$run/bundle/run.sh"
 
 python -m prlc.runtime.ops.summary "$run/run" --png "$run/summary.png"

@@ -165,3 +165,12 @@ def test_gate_waits_for_fresh_tokens_and_stops_a_run(tmp_path: Path, right: bool
         assert code == 1
         assert "ReplayGate" in text
         assert not (run / "policy" / "step_00000002").exists()
+
+
+def test_a_step_is_one_line_of_the_log() -> None:
+    from prlc.runtime.trainer.loop import line
+
+    numbers = {"mismatch_kl": 1.23e-4, "grad_norm": 0.614}
+    assert line(7, 80, numbers, 0.44) == "trained 7/80  mismatch KL 1.2e-04  grad norm 0.61  0.4 s"
+    both = line(7, 80, {**numbers, "mismatch_kl_no_replay": 4.3e-4}, 0.44)
+    assert both == "trained 7/80  mismatch KL 1.2e-04 (4.3e-04 without replay)  grad norm 0.61  0.4 s"
