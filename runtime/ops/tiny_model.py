@@ -14,7 +14,6 @@ from pathlib import Path
 from prlc.runtime.environments.words import BOS, EOS, PAD, SPECIAL, UNKNOWN, VOCABULARY
 from prlc.runtime.ops.files import mark_complete
 
-
 # Experts start 25 times wider than the rest (transformers' 0.02), so that they differ from the first step: with equal
 # experts a changed routing choice costs nothing, and router replay would have nothing to mend.
 EXPERT_STD = 0.5

@@ -30,7 +30,7 @@ def save(paths: RunPaths, state: State) -> None:
 
 
 def newest(paths: RunPaths) -> State | None:
-    """The state of the newest shipped batch, which is never removed; None before the first. Raises OSError, ValueError."""
+    """State of the newest shipped batch, which is never removed; None before the first. Raises OSError, ValueError."""
     shipped = list(complete_numbers(paths.batches))
     if not shipped:
         return None
