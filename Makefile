@@ -29,7 +29,7 @@ test: $(VENV)/.ready  ## the whole test suite; Slurm tests skip without root or 
 lint: $(VENV)/.ready  ## ruff, then mypy on an installed copy (an editable install is invisible to mypy)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	rm -rf build/lint && $(BIN)/pip install --quiet --no-deps --target build/lint .
+	rm -rf build/lint build/lib && $(BIN)/pip install --quiet --no-deps --target build/lint .
 	MYPYPATH=build/lint $(BIN)/mypy
 
 format: $(VENV)/.ready  ## let ruff rewrite the files
