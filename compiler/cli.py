@@ -14,6 +14,7 @@ from prlc.compiler.commands.check import check
 from prlc.compiler.commands.diff import diff
 from prlc.compiler.commands.explain import explain
 from prlc.compiler.commands.import_ import import_
+from prlc.compiler.commands.init import init
 from prlc.compiler.commands.logs import logs
 from prlc.compiler.commands.plan import plan
 from prlc.compiler.commands.schema import schema
@@ -36,6 +37,7 @@ def main() -> None:
 
 
 for command in (
+    init,
     plan,
     build,
     check,
