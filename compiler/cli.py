@@ -12,6 +12,7 @@ from prlc.compiler.commands.cancel import cancel
 from prlc.compiler.commands.catalog import catalog_group
 from prlc.compiler.commands.check import check
 from prlc.compiler.commands.diff import diff
+from prlc.compiler.commands.doctor import doctor
 from prlc.compiler.commands.explain import explain
 from prlc.compiler.commands.import_ import import_
 from prlc.compiler.commands.init import init
@@ -38,6 +39,7 @@ def main() -> None:
 
 for command in (
     init,
+    doctor,
     plan,
     build,
     check,
