@@ -50,10 +50,10 @@ def read(path: Path) -> Model:
     folder = file.resolve().parent
     return Model(
         name=re.sub(r"[^a-z0-9._-]+", "-", folder.name.lower()).strip("-._") or "model",
-        hf_id=str(path),
+        hf_id=str(folder),  # whole, so that a bundle finds it from anywhere and no one takes it for a hub id
         architecture=str((whole.get("architectures") or [whole.get("model_type")])[0]),
         model_type=str(whole.get("model_type")),
-        checkpoints=(_checkpoint(whole, text, str(path)),),
+        checkpoints=(_checkpoint(whole, text, str(folder)),),
         tie_word_embeddings=bool(text.get("tie_word_embeddings", whole.get("tie_word_embeddings", False))),
         vocab_size=text["vocab_size"],
         max_position_embeddings=text["max_position_embeddings"],
