@@ -138,6 +138,15 @@ def test_hugging_face_folder(tmp_path: Path, as_file: bool) -> None:
     assert (mine.layers, mine.top_k, mine.kv_heads, mine.attention_kind) == (4, 4, 2, "gqa")
 
 
+def test_a_folder_stands_whole_in_what_is_made_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative one would be read as a hub id, or below the run directory."""
+    folder = write_config(tmp_path, QWEN3_MOE)
+    monkeypatch.chdir(folder.parent)
+    for path in (folder.name, f"{folder.name}/config.json"):
+        model = catalog.model(path)
+        assert model.hf_id == model.checkpoints[0].hf_id == str(folder.resolve())
+
+
 def test_hugging_face_text_config_of_a_larger_model(tmp_path: Path) -> None:
     whole = {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25"}
     known = catalog.model("kimi-k2.5")
