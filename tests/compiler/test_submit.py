@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from prlc.compiler.cli import main
 
@@ -28,7 +29,7 @@ def test_a_plan_that_the_runtime_refuses_is_not_submitted(tmp_path: Path) -> Non
     assert "PRL372" in readme
 
 
-def test_another_goes_on_to_sbatch(tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_another_goes_on_to_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm here
     found = CliRunner().invoke(main, ["submit", str(build("qwen3-30b-a3b-1x8-h200.yaml", tmp_path))])
     assert found.exit_code != 0
